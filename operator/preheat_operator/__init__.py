@@ -1,0 +1,1 @@
+"""Preheat: a Kubernetes operator that compiles PyTorch models ahead of time and starts pods hot."""

@@ -1,0 +1,1 @@
+"""Kubernetes reads and writes: the only place that talks to the API server."""
