@@ -1,0 +1,133 @@
+"""The closed vocabularies of the API: what a value may be is decided here and nowhere else.
+
+Never `On` and `Off` as values: YAML 1.1 makes them booleans, and the schema then refuses what the docs say.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class WorkloadKind(StrEnum):
+    """Kinds a CompiledModel can follow."""
+
+    DEPLOYMENT = "Deployment"
+    STATEFUL_SET = "StatefulSet"
+
+
+class Dtype(StrEnum):
+    """Element types of an input tensor, by their names in torch."""
+
+    FLOAT64 = "float64"
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    INT64 = "int64"
+    INT32 = "int32"
+    INT16 = "int16"
+    INT8 = "int8"
+    UINT8 = "uint8"
+    BOOL = "bool"
+
+
+class ConstType(StrEnum):
+    """Python type of a constant argument."""
+
+    INT = "Int"
+    FLOAT = "Float"
+    STRING = "String"
+    BOOL = "Bool"
+    NONE = "None"
+
+
+class CpuIsa(StrEnum):
+    """Class of x86-64 processors CPU code is built for; `Native` is the compile node's own."""
+
+    X86_64_V3 = "X86_64_V3"
+    X86_64_V4 = "X86_64_V4"
+    NATIVE = "Native"
+
+
+class ServiceAccountToken(StrEnum):
+    """Which service account token the user's code sees while compiling."""
+
+    NONE = "None"
+    WORKLOAD = "Workload"
+
+
+class Suspend(StrEnum):
+    """Whether new compile Jobs are held back."""
+
+    DISABLED = "Disabled"
+    ENABLED = "Enabled"
+
+
+class RevisionState(StrEnum):
+    """Where a revision stands; Ready and Failed are final."""
+
+    PENDING = "Pending"
+    COMPILING = "Compiling"
+    READY = "Ready"
+    FAILED = "Failed"
+
+
+class HardwareState(StrEnum):
+    """Where one hardware profile of a revision stands; Terminal means every target has a verdict."""
+
+    PENDING = "Pending"
+    COMPILING = "Compiling"
+    TERMINAL = "Terminal"
+
+
+class WhenMissing(StrEnum):
+    """What admission does with a pod that has no ready revision; Paused also stops injecting ready ones."""
+
+    COLD = "Cold"
+    PAUSED = "Paused"
+
+
+class Verdict(StrEnum):
+    """The end of a target; all four are terminal."""
+
+    KEPT = "Kept"
+    REJECTED = "Rejected"
+    FAILED = "Failed"
+    NO_CAPACITY = "NoCapacity"
+
+
+class VerdictReason(StrEnum):
+    """Why a target ended as it did."""
+
+    FASTER = "Faster"
+    GATES_MET = "GatesMet"
+    SPEEDUP_BELOW_MINIMUM = "SpeedupBelowMinimum"
+    ERROR_ABOVE_MAXIMUM = "ErrorAboveMaximum"
+    FACTORY_FAILED = "FactoryFailed"
+    MODULE_NOT_FOUND = "ModuleNotFound"
+    INPUTS_REFUSED = "InputsRefused"
+    COMPILE_FAILED = "CompileFailed"
+    COMPILER_MISSING = "CompilerMissing"
+    PROOF_FAILED = "ProofFailed"
+    NONDETERMINISTIC = "Nondeterministic"
+    OUT_OF_MEMORY = "OutOfMemory"
+    DISK_FULL = "DiskFull"
+    TIMEOUT = "Timeout"
+    KILLED = "Killed"
+    DEVICE_MISSING = "DeviceMissing"
+    TORCH_MISSING = "TorchMissing"
+    TORCH_UNSUPPORTED = "TorchUnsupported"
+    INTERNAL = "Internal"
+    IMAGE_UNAVAILABLE = "ImageUnavailable"
+    STORE_UNAVAILABLE = "StoreUnavailable"
+    RESULT_LOST = "ResultLost"
+    TEMPLATE_REFUSED = "TemplateRefused"
+    UNSCHEDULABLE = "Unschedulable"
+
+
+# Which reasons a verdict may carry; closed, as in docs/contracts.md.
+REASONS_OF_VERDICT: dict[Verdict, frozenset[VerdictReason]] = {
+    Verdict.KEPT: frozenset({VerdictReason.FASTER, VerdictReason.GATES_MET}),
+    Verdict.REJECTED: frozenset({VerdictReason.SPEEDUP_BELOW_MINIMUM, VerdictReason.ERROR_ABOVE_MAXIMUM}),
+    Verdict.NO_CAPACITY: frozenset({VerdictReason.UNSCHEDULABLE}),
+}
+REASONS_OF_VERDICT[Verdict.FAILED] = frozenset(VerdictReason).difference(*REASONS_OF_VERDICT.values())

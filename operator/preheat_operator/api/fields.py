@@ -1,0 +1,28 @@
+"""Types of fields that several models share: names, identifiers, quantities."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field, WithJsonSchema
+
+from preheat_operator.api.base import INT_OR_STRING, rule, rules
+
+# Regular expressions in the syntax that CEL (RE2) and Python share.
+IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
+DECIMAL: Final = "[0-9]{1,12}([.][0-9]{1,12})?"
+EXPONENT: Final = "([eE][-+]?[0-9]{1,3})?"
+
+_NAME_RULE = rule(
+    "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+    "must be lower-case letters, digits and '-', beginning and ending with a letter or digit: "
+    "it becomes a folder name and a label value",
+)
+_IDENTIFIER_RULE = rule(
+    f"self.matches('^{IDENTIFIER}$')",
+    "must be a Python identifier: letters, digits and '_', not beginning with a digit",
+)
+
+Name = Annotated[str, Field(min_length=1, max_length=63, json_schema_extra=rules(_NAME_RULE))]
+Identifier = Annotated[str, Field(min_length=1, max_length=63, json_schema_extra=rules(_IDENTIFIER_RULE))]
+IntOrString = Annotated[int | str, WithJsonSchema({INT_OR_STRING: True})]

@@ -1,0 +1,230 @@
+"""What a module is called with: tensors and constants, described well enough to compile and to prove the result.
+
+The rules are written in CEL beside the fields they guard, because the API server is where a person can still
+correct a mistake. `crds.py` renders them; nothing checks them a second time in Python.
+"""
+
+from typing import Final
+
+from pydantic import ConfigDict, Field
+
+from preheat_operator.api.base import ApiModel, atomic_list, list_map, rule, rules
+from preheat_operator.api.enums import ConstType, Dtype
+from preheat_operator.api.fields import DECIMAL, EXPONENT, IDENTIFIER, Identifier, IntOrString, Name
+
+MAX_MODULES: Final = 8
+MAX_BUCKETS: Final = 32
+
+
+class Tensor(ApiModel):
+    """An input tensor, described; its values are drawn at random."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule("has(self.low) == has(self.high)", "low and high: set both, or neither"),
+            rule(
+                "!has(self.low) || !has(self.high) || self.low < self.high", "low must be below high: high is exclusive"
+            ),
+            rule("self.dtype != 'bool' || !has(self.low)", "low and high mean nothing for dtype bool: remove them"),
+        )
+    )
+
+    shape: tuple[IntOrString, ...] = Field(
+        max_length=8,
+        description="Size of each dimension: a number, or the name of a dim of the bucket. Empty: a scalar tensor.",
+        json_schema_extra=atomic_list()
+        | rules(
+            rule(
+                "self.all(s, type(s) == string || int(s) >= 1)",
+                "a size is a number of at least 1, or the name of one of the bucket's dims",
+            )
+        ),
+    )
+    dtype: Dtype = Field(description="Element type, by its name in torch.")
+    low: int | None = Field(
+        default=None,
+        ge=-(2**31),
+        le=2**31 - 1,
+        description="Smallest value drawn (inclusive); goes together with `high`. Default: integers are drawn from "
+        "0 and 1, floats from the standard normal distribution.",
+    )
+    high: int | None = Field(
+        default=None,
+        ge=-(2**31),
+        le=2**31 - 1,
+        description="Bound of the values drawn (exclusive); goes together with `low`.",
+    )
+
+
+class Const(ApiModel):
+    """A constant argument; compiled code is only used for calls that pass this very value."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule("(self.type == 'None') != has(self.value)", "value: required, except for type None which has none"),
+            rule(
+                "self.type != 'Int' || !has(self.value) || self.value.matches('^-?[0-9]{1,18}$')",
+                'value: for type Int a whole number in quotes, such as "224"',
+            ),
+            rule(
+                f"self.type != 'Float' || !has(self.value) || self.value.matches('^-?{DECIMAL}{EXPONENT}$')",
+                'value: for type Float a decimal number in quotes, such as "0.5" or "1e-6"',
+            ),
+            rule(
+                "self.type != 'Bool' || !has(self.value) || self.value in ['true', 'false']",
+                'value: for type Bool "true" or "false", in quotes',
+            ),
+        )
+    )
+
+    type: ConstType = Field(description="Python type of the value: Int, Float, String, Bool or None.")
+    value: str | None = Field(
+        default=None,
+        max_length=1024,
+        description="The value as text: digits for Int, a decimal number for Float, true or false for Bool, any text "
+        "for String. Absent for type None.",
+    )
+
+
+class Arg(ApiModel):
+    """One positional argument of the module's forward."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(rule("has(self.tensor) != has(self.__const__)", "set exactly one of tensor and const"))
+    )
+
+    tensor: Tensor | None = Field(default=None, description="A tensor input.")
+    const: Const | None = Field(default=None, description="A constant input.")
+
+
+class Kwarg(Arg):
+    """One keyword argument of the module's forward."""
+
+    name: Identifier = Field(description="Name of the keyword argument.")
+
+
+class Dim(ApiModel):
+    """A dimension that may vary within bounds; inputs that name the same dim always have the same size there."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule("self.min <= self.max", "min must not be above max"),
+            rule(
+                "self.min % self.multipleOf == 0 && self.max % self.multipleOf == 0",
+                "min and max must be multiples of multipleOf",
+            ),
+        )
+    )
+
+    name: Identifier = Field(description="Name used in shapes.")
+    min: int = Field(ge=1, le=2**31 - 1, description="Smallest size (inclusive).")
+    max: int = Field(ge=1, le=2**31 - 1, description="Largest size (inclusive).")
+    multiple_of: int = Field(default=1, ge=1, le=65536, description="Every size is a multiple of this. Default: 1.")
+
+
+def _declared(arguments: str) -> dict[str, str]:
+    """The rule that every dim a shape of `arguments` names is declared; its message names those that are not."""
+    named = "type(s) == string && !(s in self.dims.map(d, d.name))"
+    undeclared = f"(has(i.tensor) ? i.tensor.shape.filter(s, {named}) : [])"
+    remedy = "add it to the dims of the bucket, or write a number"
+    return rule(
+        f"self.{arguments}.all(i, size({undeclared}) == 0)",
+        f"{arguments}: a shape names a dim that is not declared: {remedy}",
+        message_expression=f"'{arguments}: a shape names a dim that is not declared: {remedy}: ' + "
+        f"self.{arguments}.map(i, {undeclared}.map(s, string(s)).join(' ')).join(' ')",
+    )
+
+
+_USED = "(has(i.tensor) ? i.tensor.shape.filter(s, type(s) == string) : [])"
+
+
+class Bucket(ApiModel):
+    """One named set of input shapes and dtypes a module is compiled for."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "size(self.args) + size(self.kwargs) >= 1",
+                "args and kwargs: give at least one; a forward without inputs cannot be compiled",
+            ),
+            _declared("args"),
+            _declared("kwargs"),
+            rule(
+                f"self.dims.all(d, self.args.exists(i, d.name in {_USED}) || self.kwargs.exists(i, d.name in {_USED}))",
+                "dims: every declared dim must be used in a shape: use it, or remove it",
+            ),
+        )
+    )
+
+    name: Name = Field(description="Name of the bucket; unique in its module.")
+    dims: tuple[Dim, ...] = Field(
+        default=(),
+        max_length=8,
+        json_schema_extra=list_map("name"),
+        description="Dimensions that may vary. Default: none, every size is fixed.",
+    )
+    args: tuple[Arg, ...] = Field(
+        default=(),
+        max_length=16,
+        json_schema_extra=atomic_list(),
+        description="Positional arguments of forward, in order. Default: none.",
+    )
+    kwargs: tuple[Kwarg, ...] = Field(
+        default=(),
+        max_length=16,
+        json_schema_extra=list_map("name"),
+        description="Keyword arguments of forward. Default: none.",
+    )
+
+
+class Module(ApiModel):
+    """A part of the factory's result that is compiled."""
+
+    name: Name = Field(description="Name of the module in artifacts, status and logs.")
+    path: str = Field(
+        default="",
+        max_length=253,
+        json_schema_extra=rules(
+            rule(
+                "self.matches('^([A-Za-z0-9_]+([.][A-Za-z0-9_]+)*)?$')",
+                "must be a dotted attribute path such as 'vae.decoder' or 'layers.0', or empty: the result itself",
+            )
+        ),
+        description="Where the module is in the factory's result, as a dotted attribute path. Default: empty, the "
+        "result itself.",
+    )
+    buckets: tuple[Bucket, ...] = Field(
+        min_length=1,
+        max_length=MAX_BUCKETS,
+        json_schema_extra=list_map("name"),
+        description="What the module is compiled for; 1 to 32.",
+    )
+
+
+class Torch(ApiModel):
+    """What is compiled: modules that a factory in the image makes."""
+
+    factory: str = Field(
+        min_length=3,
+        max_length=253,
+        json_schema_extra=rules(
+            rule(
+                f"self.matches('^{IDENTIFIER}([.]{IDENTIFIER})*:{IDENTIFIER}([.]{IDENTIFIER})*$')",
+                "must be 'package.module:callable', such as 'vision.model:load'",
+            )
+        ),
+        description="Callable without arguments, importable in the image, that returns a torch.nn.Module or an object "
+        "whose parts are modules; written 'package.module:callable'.",
+    )
+    modules: tuple[Module, ...] = Field(
+        min_length=1,
+        max_length=MAX_MODULES,
+        json_schema_extra=list_map("name")
+        | rules(
+            rule(
+                "self.all(a, self.exists_one(b, b.path == a.path))",
+                "two modules have the same path: merge their buckets into one module",
+            )
+        ),
+        description="Modules that are compiled; 1 to 8. A plain model is one entry with an empty path.",
+    )

@@ -1,0 +1,80 @@
+"""Every name Preheat uses in Kubernetes, once: a typo in a label is a bug no type checker finds.
+
+The meaning of each, and who may write it, is told in docs/contracts.md; a unit test holds the two together.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "preheat.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+# Kinds and their resources.
+COMPILED_MODEL: Final = "CompiledModel"
+COMPILED_MODEL_PLURAL: Final = "compiledmodels"
+COMPILED_MODEL_INDEX: Final = "CompiledModelIndex"
+COMPILED_MODEL_INDEX_PLURAL: Final = "compiledmodelindices"
+# The one index of a namespace has this name: admission refers to its parameter by name, never by a selector.
+INDEX_NAME: Final = "preheat"
+
+# Set by users on pods (usually in a workload's pod template).
+LABEL_MODEL: Final = "preheat.dev/model"
+LABEL_INJECT: Final = "preheat.dev/inject"
+INJECT_DISABLED: Final = "disabled"
+ANNOTATION_CONTAINER: Final = "preheat.dev/container"
+
+# Set by admission on pods, and by nobody else but the controller.
+ANNOTATION_MANIFEST: Final = "preheat.dev/manifest"
+ANNOTATION_INJECTED: Final = "preheat.dev/injected"
+MANIFEST_NONE: Final = "none"
+INJECTED_YES: Final = "yes"
+INJECTED_NO_PREFIX: Final = "no: "
+
+# Set by the controller on compile Jobs and their pods.
+LABEL_COMPILED_MODEL: Final = "preheat.dev/compiledmodel"
+LABEL_COMPILED_MODEL_UID: Final = "preheat.dev/compiledmodel-uid"
+LABEL_REVISION: Final = "preheat.dev/revision"
+LABEL_HARDWARE: Final = "preheat.dev/hardware"
+LABEL_ATTEMPT: Final = "preheat.dev/attempt"
+ANNOTATION_TARGET_KEY: Final = "preheat.dev/target-key"
+FINALIZER_RESULT: Final = "preheat.dev/result"
+
+# In injected pods.
+CONTAINER_FETCH: Final = "preheat-fetch"
+VOLUME_PREHEAT: Final = "preheat"
+VOLUME_WORK: Final = "preheat-work"
+VOLUME_STORE: Final = "preheat-store"
+MOUNT_PREHEAT: Final = "/opt/preheat"
+MOUNT_WORK: Final = "/var/cache/preheat"
+MOUNT_STORE: Final = "/var/run/secrets/preheat.dev/store"
+MOUNT_STORE_CA: Final = "/var/run/secrets/preheat.dev/ca"
+STORE_CA_FILE: Final = "ca.crt"
+SITE_DIRECTORY: Final = "/opt/preheat/site"
+# Names of Secrets, not secrets.
+SECRET_FETCH: Final = "preheat-fetch"  # noqa: S105
+SECRET_PUBLISH: Final = "preheat-publish"  # noqa: S105
+
+# In compile pods.
+CONTAINER_TOOLKIT: Final = "toolkit"
+CONTAINER_COMPILE: Final = "compile"
+CONTAINER_PUBLISH: Final = "publish"
+
+# Environment of the serving container and of Preheat's own containers.
+ENV_PYTHONPATH: Final = "PYTHONPATH"
+ENV_DIR: Final = "PREHEAT_DIR"
+ENV_WORK_DIR: Final = "PREHEAT_WORK_DIR"
+ENV_MODEL: Final = "PREHEAT_MODEL"
+ENV_MANIFEST: Final = "PREHEAT_MANIFEST"
+ENV_NAMESPACE: Final = "PREHEAT_NAMESPACE"
+ENV_STORE_ENDPOINT: Final = "PREHEAT_STORE_ENDPOINT"
+ENV_STORE_BUCKET: Final = "PREHEAT_STORE_BUCKET"
+ENV_STORE_REGION: Final = "PREHEAT_STORE_REGION"
+ENV_STORE_TENANT: Final = "PREHEAT_STORE_TENANT"
+ENV_STORE_CREDENTIALS: Final = "PREHEAT_STORE_CREDENTIALS"
+ENV_STORE_CA: Final = "PREHEAT_STORE_CA"
+ENV_FETCH_TIMEOUT: Final = "PREHEAT_FETCH_TIMEOUT_SECONDS"
+ENV_REQUEST: Final = "PREHEAT_REQUEST"
+ENV_RECOVER_JOB: Final = "PREHEAT_RECOVER_JOB"
+ENV_PARTS: Final = "PREHEAT_PARTS"

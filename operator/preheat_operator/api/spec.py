@@ -1,0 +1,215 @@
+"""What a user asks for: the spec of a CompiledModel, with every bound and rule the API server enforces.
+
+What its modules are called with is in `inputs.py`.
+"""
+
+from typing import Annotated, Any, Final
+
+from pydantic import ConfigDict, Field
+
+from preheat_operator.api.base import PRESERVE_UNKNOWN, ApiModel, atomic_list, list_map, rule, rules
+from preheat_operator.api.enums import CpuIsa, ServiceAccountToken, Suspend, WorkloadKind
+from preheat_operator.api.fields import DECIMAL, EXPONENT, IntOrString, Name
+from preheat_operator.api.inputs import Torch
+
+MAX_HARDWARE: Final = 8
+MAX_TARGETS: Final = 128
+
+
+class WorkloadRef(ApiModel):
+    """A workload of this namespace whose pods serve the model; compile Jobs are made from its pod template."""
+
+    api_version: str = Field(
+        default="apps/v1",
+        max_length=63,
+        json_schema_extra={"enum": ["apps/v1"]},
+        description="API group and version of the workload. Default: apps/v1.",
+    )
+    kind: WorkloadKind = Field(description="Deployment or StatefulSet.")
+    name: str = Field(min_length=1, max_length=253, description="Name of the workload, in this namespace.")
+    container: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=63,
+        description="Container that serves the model. Default: the first container.",
+    )
+
+
+class Toleration(ApiModel):
+    """A toleration of compile pods, as in a pod's spec."""
+
+    key: str | None = Field(default=None, max_length=316, description="Taint key. Default: every key.")
+    operator: str | None = Field(
+        default=None, max_length=63, description="How the value is compared, as in a pod. Default: Equal."
+    )
+    value: str | None = Field(default=None, max_length=253, description="Taint value. Default: empty.")
+    effect: str | None = Field(default=None, max_length=63, description="Taint effect. Default: every effect.")
+    toleration_seconds: int | None = Field(
+        default=None, ge=0, description="Seconds a NoExecute taint is tolerated. Default: for ever."
+    )
+
+
+class Resources(ApiModel):
+    """Resource requests and limits of the container that compiles; they replace the workload's."""
+
+    requests: dict[str, IntOrString] | None = Field(
+        default=None, max_length=16, description="Quantities requested, by resource name."
+    )
+    limits: dict[str, IntOrString] | None = Field(
+        default=None, max_length=16, description="Quantities allowed, by resource name."
+    )
+
+
+class Hardware(ApiModel):
+    """A hardware profile: where one set of artifacts is compiled. What they fit is observed, never assumed."""
+
+    name: Name = Field(description="Name of the profile.")
+    node_selector: dict[str, Annotated[str, Field(max_length=63)]] | None = Field(
+        default=None,
+        max_length=16,
+        description="Labels of the nodes that compile. Default: the workload's own selector.",
+    )
+    cpu_isa: CpuIsa = Field(
+        default=CpuIsa.X86_64_V3,
+        description="Instruction set CPU code is built for; it runs on that class and newer. Default: X86_64_V3 "
+        "(AVX2). Native: the compile node's own.",
+    )
+    tolerations: tuple[Toleration, ...] | None = Field(
+        default=None,
+        max_length=16,
+        json_schema_extra=atomic_list(),
+        description="Tolerations added to the workload's own. Default: none.",
+    )
+    resources: Resources | None = Field(
+        default=None, description="Resources of the compiling container. Default: those of the workload's container."
+    )
+    runtime_class_name: str | None = Field(
+        default=None, min_length=1, max_length=253, description="RuntimeClass of compile pods. Default: the workload's."
+    )
+
+
+class KeepIf(ApiModel):
+    """The conditions an artifact must meet to be given to pods; a target that fails one is Rejected and runs eager."""
+
+    min_speedup: str = Field(
+        default="1.05",
+        max_length=32,
+        json_schema_extra=rules(
+            rule(f"self.matches('^{DECIMAL}$')", 'must be a decimal number in quotes, such as "1.05"')
+        ),
+        description='Least ratio of eager\'s median time to the compiled one\'s. Default: "1.05". "0" keeps every '
+        "artifact that answers right.",
+    )
+    max_error: str | None = Field(
+        default=None,
+        max_length=32,
+        json_schema_extra=rules(
+            rule(
+                f"self.matches('^{DECIMAL}{EXPONENT}$')",
+                'must be a decimal number in quotes, such as "1e-3"',
+            )
+        ),
+        description="Largest difference from eager's answer, relative to its size. Default: by dtype.",
+    )
+
+
+class Compile(ApiModel):
+    """How compile Jobs run."""
+
+    timeout_seconds: int = Field(
+        default=3600, ge=60, le=172800, description="Seconds one attempt of a Job may run. Default: 3600."
+    )
+    service_account_token: ServiceAccountToken = Field(
+        default=ServiceAccountToken.NONE,
+        description="Whether the compiling container sees the workload's service account token. Default: None.",
+    )
+    schedule_timeout_seconds: int = Field(
+        default=300,
+        ge=1,
+        le=86400,
+        description="Seconds a compile pod may wait for a node before the verdict is NoCapacity. Default: 300.",
+    )
+
+
+def _pod_template() -> dict[str, Any]:
+    """Schema of a pod template: only what Preheat reads is typed; the rest is checked by a dry run of the Job."""
+    container = {
+        "type": "object",
+        PRESERVE_UNKNOWN: True,
+        "required": ["name", "image"],
+        "properties": {
+            "name": {"type": "string", "description": "Name of the container."},
+            "image": {"type": "string", "minLength": 1, "description": "Image of the container."},
+        },
+    }
+    return {
+        "type": "object",
+        "required": ["spec"],
+        PRESERVE_UNKNOWN: True,
+        "properties": {
+            "spec": {
+                "type": "object",
+                "description": "Spec of the pods that serve the model.",
+                "required": ["containers"],
+                PRESERVE_UNKNOWN: True,
+                "properties": {
+                    "containers": {
+                        "type": "array",
+                        "minItems": 1,
+                        "description": "Containers; the first one serves the model.",
+                        "items": container,
+                    }
+                },
+            }
+        },
+    }
+
+
+class CompiledModelSpec(ApiModel):
+    """What is compiled, for which inputs and hardware, and what is kept."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "has(self.workloadRef) != has(self.template)",
+                "set exactly one of workloadRef (compile what a Deployment or StatefulSet runs) and template (a pod "
+                "template written out)",
+            ),
+            rule(
+                f"self.torch.modules.map(m, size(m.buckets)).sum() * size(self.hardware) <= {MAX_TARGETS}",
+                f"torch.modules[].buckets times hardware must be at most {MAX_TARGETS} targets: remove some, or split "
+                "the CompiledModel",
+            ),
+        )
+    )
+
+    workload_ref: WorkloadRef | None = Field(
+        default=None, description="Workload whose pods serve the model. Exactly one of workloadRef and template."
+    )
+    template: dict[str, Any] | None = Field(
+        default=None,
+        json_schema_extra=_pod_template(),
+        description="A PodTemplateSpec written out, for pods that no Deployment or StatefulSet makes. Exactly one of "
+        "workloadRef and template.",
+    )
+    torch: Torch = Field(description="What is compiled.")
+    hardware: tuple[Hardware, ...] = Field(
+        min_length=1,
+        max_length=MAX_HARDWARE,
+        json_schema_extra=list_map("name"),
+        description="Hardware profiles it is compiled on; 1 to 8.",
+    )
+    keep_if: KeepIf = Field(
+        default_factory=KeepIf, description="What an artifact must meet to be kept. Default: minSpeedup 1.05."
+    )
+    compile: Compile = Field(default_factory=Compile, description="How compile Jobs run. Default: see its fields.")
+    revision_history_limit: int = Field(
+        default=5,
+        ge=1,
+        le=20,
+        description="Revisions that stay available to pods of older images, the newest included. Default: 5.",
+    )
+    suspend: Suspend = Field(
+        default=Suspend.DISABLED,
+        description="Enabled: no new compile Job is started; what is ready stays in use. Default: Disabled.",
+    )

@@ -1,0 +1,116 @@
+"""What the controller reports: a bounded summary. Figures and fingerprints live in the manifest, in the store."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from preheat_operator.api.base import ApiModel, list_map
+from preheat_operator.api.enums import HardwareState, RevisionState, Verdict
+from preheat_operator.api.spec import MAX_HARDWARE, MAX_TARGETS
+
+Digest = Annotated[str, Field(max_length=71, pattern="^sha256:[0-9a-f]{64}$")]
+DecimalText = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?$")]
+ShortName = Annotated[str, Field(max_length=63)]
+
+
+class Condition(ApiModel):
+    """One condition, as every Kubernetes object has them."""
+
+    type: str = Field(max_length=316, description="Ready, Progressing or Degraded.")
+    status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
+    observed_generation: int | None = Field(
+        default=None, ge=0, description="metadata.generation the condition speaks of."
+    )
+    last_transition_time: datetime = Field(description="When status last changed.")
+    reason: str = Field(
+        max_length=1024,
+        pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+        description="Why, as one word of a closed list; see docs/conditions.md.",
+    )
+    message: str = Field(max_length=32768, description="Why, for people, with what to do about it.")
+
+
+class RevisionHardware(ApiModel):
+    """Where one hardware profile of a revision stands."""
+
+    name: ShortName = Field(description="Name of the hardware profile.")
+    state: HardwareState = Field(
+        default=HardwareState.PENDING, description="Pending, Compiling or Terminal. Default: Pending."
+    )
+    kept: int = Field(default=0, ge=0, description="Targets Kept. Default: 0.")
+    rejected: int = Field(default=0, ge=0, description="Targets Rejected. Default: 0.")
+    failed: int = Field(default=0, ge=0, description="Targets Failed. Default: 0.")
+    no_capacity: int = Field(default=0, ge=0, description="Targets without a node to compile on. Default: 0.")
+    attempt: int = Field(default=1, ge=0, description="Which attempt is the last one, counted from 1. Default: 1.")
+    manifest: Digest | None = Field(default=None, description="Digest of the manifest this profile's Job published.")
+
+
+class Revision(ApiModel):
+    """The artifacts and verdicts of one spec and one image; immutable once Ready."""
+
+    name: ShortName = Field(description="Name of the revision: the CompiledModel's name and a hash.")
+    image: str = Field(max_length=1024, description="Image it was compiled in, as the workload writes it.")
+    manifest: Digest | None = Field(
+        default=None, description="Digest of the manifest pods get. Absent: nothing ready yet."
+    )
+    created: datetime = Field(description="When the revision was first seen to be needed.")
+    cause: str = Field(max_length=63, description="What made it necessary: Created, ImageChanged or SpecChanged.")
+    state: RevisionState = Field(
+        default=RevisionState.PENDING, description="Pending, Compiling, Ready or Failed. Default: Pending."
+    )
+    spec_hash: str = Field(max_length=64, description="Hash of the parts of the spec that decide what is compiled.")
+    python_path: str | None = Field(
+        default=None,
+        max_length=4096,
+        description="PYTHONPATH set inside the image; injection keeps it. Absent: not set.",
+    )
+    hardware: tuple[RevisionHardware, ...] = Field(
+        default=(),
+        max_length=MAX_HARDWARE,
+        json_schema_extra=list_map("name"),
+        description="One entry a hardware profile. Default: none.",
+    )
+
+
+class Target(ApiModel):
+    """The end of one module, bucket and hardware profile of the newest revision."""
+
+    module: ShortName = Field(description="Name of the module.")
+    bucket: ShortName = Field(description="Name of the bucket.")
+    hardware: ShortName = Field(description="Name of the hardware profile.")
+    verdict: Verdict = Field(description="Kept, Rejected, Failed or NoCapacity.")
+    reason: str = Field(max_length=63, description="Why, as one word of a closed list; see docs/conditions.md.")
+    speedup: DecimalText | None = Field(
+        default=None, description="Eager's median time over the compiled one's. Absent: not measured."
+    )
+    first_answer: DecimalText | None = Field(
+        default=None,
+        description="Seconds to the first answer of a fresh process from the artifact. Absent: not measured.",
+    )
+    size: int | None = Field(default=None, ge=0, description="Bytes of the artifact. Absent: there is none.")
+
+
+class CompiledModelStatus(ApiModel):
+    """What the controller observed and did."""
+
+    observed_generation: int | None = Field(default=None, ge=0, description="metadata.generation the status speaks of.")
+    kept: str | None = Field(
+        default=None, max_length=15, description="Targets kept, of all targets of the newest revision, such as 2/3."
+    )
+    conditions: tuple[Condition, ...] = Field(
+        default=(),
+        max_length=16,
+        json_schema_extra=list_map("type"),
+        description="Ready: pods of the newest image get what was compiled for it. Progressing: compile Jobs are "
+        "under way. Degraded: something needs a person.",
+    )
+    revisions: tuple[Revision, ...] = Field(
+        default=(), max_length=32, json_schema_extra=list_map("name"), description="Newest first."
+    )
+    targets: tuple[Target, ...] = Field(
+        default=(),
+        max_length=MAX_TARGETS,
+        json_schema_extra=list_map("module", "bucket", "hardware"),
+        description="Verdicts of the newest revision.",
+    )
