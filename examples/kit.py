@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 HERE = Path(__file__).resolve().parent
+# The tests bring an example of their own.
+FOLDERS = (HERE, HERE.parent / "tests" / "e2e")
 
 
 class NotInTimeError(Exception):
@@ -85,9 +87,15 @@ def wait_for(what: str, probe: Callable[[], Any], *, timeout: float, every: floa
 # --- the examples' objects ---
 
 
+def _read(example: str, file: str) -> dict[str, Any]:
+    path = next(folder / example / file for folder in FOLDERS if (folder / example / file).exists())
+    found: dict[str, Any] = yaml.safe_load(path.read_text())
+    return found
+
+
 def compiled_model(example: str, **changes: Any) -> dict[str, Any]:
     """Return the example's CompiledModel; `changes` replace fields of its spec."""
-    model: dict[str, Any] = yaml.safe_load((HERE / example / "compiledmodel.yaml").read_text())
+    model = _read(example, "compiledmodel.yaml")
     model["spec"].update(changes)
     return model
 
@@ -96,7 +104,7 @@ def deployment(
     example: str, image: str, *, name: str = "", label: str = "", env: dict[str, str] | None = None, replicas: int = 1
 ) -> dict[str, Any]:
     """Return the example's Deployment with another image, name, model label ("" for none) or environment."""
-    found: dict[str, Any] = yaml.safe_load((HERE / example / "deployment.yaml").read_text())
+    found = _read(example, "deployment.yaml")
     name = name or found["metadata"]["name"]
     found["metadata"]["name"] = name
     found["spec"]["replicas"] = replicas
@@ -217,6 +225,7 @@ def tone_bytes(hertz: float) -> bytes:
 ROUTES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "vision": ("/classify", lambda: image_bytes(1)),
     "pitch": ("/pitch", lambda: tone_bytes(440)),
+    "tiny": ("/run", lambda: struct.pack("<64f", *(i / 64 for i in range(64)))),
 }
 
 
