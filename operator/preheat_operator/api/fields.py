@@ -10,8 +10,8 @@ from preheat_operator.api.base import INT_OR_STRING, rule, rules
 
 # Regular expressions in the syntax that CEL (RE2) and Python share.
 IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
-DECIMAL: Final = "[0-9]{1,12}([.][0-9]{1,12})?"
-EXPONENT: Final = "([eE][-+]?[0-9]{1,3})?"
+DECIMAL: Final = "[0-9]+([.][0-9]+)?"
+EXPONENT: Final = "([eE][-+]?[0-9]+)?"
 
 _NAME_RULE = rule(
     "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
@@ -25,4 +25,7 @@ _IDENTIFIER_RULE = rule(
 
 Name = Annotated[str, Field(min_length=1, max_length=63, json_schema_extra=rules(_NAME_RULE))]
 Identifier = Annotated[str, Field(min_length=1, max_length=63, json_schema_extra=rules(_IDENTIFIER_RULE))]
+DimName = Annotated[str, Field(min_length=1, max_length=32, json_schema_extra=rules(_IDENTIFIER_RULE))]
 IntOrString = Annotated[int | str, WithJsonSchema({INT_OR_STRING: True})]
+# Without a length the API server reckons with strings as long as a request, and refuses every rule that reads one.
+Size = Annotated[int | str, WithJsonSchema({INT_OR_STRING: True, "maxLength": 32})]
