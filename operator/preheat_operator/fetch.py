@@ -1,0 +1,157 @@
+"""`preheat-fetch`, init container of a serving pod: brings the revision of its image, and never stands in the way.
+
+A pod is started by people who want it to run; Preheat may make it faster and must not make it fail. So whatever
+happens the exit code is 0, `site/` (which alone makes `PYTHONPATH` harmless) is written first, and what was done or
+not done is said in `fetch.json` and one log line. A kill for memory is survived twice: the work is done in a child, and
+when the whole container is killed, the marker it leaves behind makes the next attempt give up at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from preheat_operator.containers import sources, supervised
+from preheat_operator.containers.files import remove
+from preheat_operator.containers.receipt import FAILED, FETCHED, NO_REVISION, Receipt
+from preheat_runtime.manifest import is_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_TIMEOUT_SECONDS: Final = 60
+MAX_TIMEOUT_SECONDS: Final = 3600
+_NONE = ("", "none")
+
+
+@dataclass(frozen=True)
+class _Answer:
+    outcome: str
+    reason: str = ""
+    message: str = ""
+    bytes: int = 0
+
+
+def main() -> int:
+    """Fetch, write the receipt and the log line; always returns 0."""
+    started = time.monotonic()
+    env = os.environ
+    directory = Path(env.get("PREHEAT_DIR") or "/opt/preheat")
+    manifest = env.get("PREHEAT_MANIFEST", "").strip()
+    try:
+        answer = _fetch(directory, manifest, env, started + _timeout(env))
+    except Exception as error:
+        answer = _unexpected(error)
+    receipt = Receipt(
+        outcome=answer.outcome,
+        reason=answer.reason,
+        message=answer.message,
+        manifest=manifest if is_digest(manifest) else None,
+        bytes=answer.bytes,
+        seconds=time.monotonic() - started,
+    )
+    try:
+        receipt.write(directory)
+        # Only now: until the receipt is there, this attempt has not answered.
+        (directory / ".attempt").unlink(missing_ok=True)
+    except OSError as error:
+        sys.stderr.write(f"preheat-fetch: fetch.json cannot be written: {error}\n")
+    sys.stdout.write(receipt.log_line(env) + "\n")
+    sys.stdout.flush()
+    return 0
+
+
+def _fetch(directory: Path, manifest: str, env: Mapping[str, str], deadline: float) -> _Answer:
+    incoming, revision, attempt = directory / ".incoming", directory / "revision", directory / ".attempt"
+    killed_before = attempt.exists()
+    remove(incoming)
+    try:
+        incoming.mkdir(mode=0o700)
+        sources.write_site(incoming / "site")
+        remove(directory / "site")
+        (incoming / "site").rename(directory / "site")
+        if manifest in _NONE:
+            answer = _Answer(NO_REVISION, message="no revision is ready for this image")
+        elif not is_digest(manifest):
+            answer = _Answer(
+                FAILED, "UnknownFormat", f"the annotation preheat.dev/manifest is no digest: {manifest[:80]!r}"
+            )
+        elif killed_before:
+            answer = _Answer(FAILED, "Killed", "a former attempt in this pod was killed; most often for memory")
+        else:
+            attempt.touch()
+            answer = _supervise(manifest, env, incoming, revision, deadline)
+        if answer.outcome == FETCHED and (incoming / "revision").exists():
+            remove(revision)
+            (incoming / "revision").rename(revision)
+        elif answer.outcome != FETCHED:
+            remove(revision)
+    except BaseException:
+        # Whatever went wrong: a revision is there only together with a receipt that says Fetched.
+        remove(revision)
+        raise
+    finally:
+        remove(incoming)
+    return answer
+
+
+def _supervise(digest: str, env: Mapping[str, str], incoming: Path, revision: Path, deadline: float) -> _Answer:
+    # The child gives up a little earlier, so that its own words are heard.
+    child_deadline = deadline - min(1.0, (deadline - time.monotonic()) / 10)
+
+    def work() -> dict[str, Any]:
+        return _work(digest, env, incoming / "revision", revision, child_deadline)
+
+    ended = supervised.run(work, deadline=deadline)
+    if ended.answer is not None:
+        return _Answer(**ended.answer)
+    if ended.timed_out:
+        return _Answer(FAILED, "DeadlineExceeded", "the deadline (PREHEAT_FETCH_TIMEOUT_SECONDS) passed")
+    if ended.stopped:
+        return _Answer(FAILED, "Killed", "the container was asked to stop")
+    if ended.signal:
+        return _Answer(FAILED, "Killed", f"the worker was ended by signal {ended.signal}; most often for memory")
+    return _Answer(FAILED, "Internal", f"the worker ended with status {ended.status}; its standard error says why")
+
+
+def _work(digest: str, env: Mapping[str, str], into: Path, present: Path, deadline: float) -> dict[str, Any]:
+    """Run in the child: everything that needs memory, the network or trust."""
+    from preheat_operator.containers.fit import Machine
+    from preheat_operator.containers.revision import bring
+    from preheat_operator.store.errors import StoreError
+    from preheat_operator.store.fetching import Deadline
+
+    try:
+        brought = bring(
+            digest=digest, env=env, into=into, present=present, machine=Machine.here(), deadline=Deadline(deadline)
+        )
+    except StoreError as error:
+        return {"outcome": FAILED, "reason": error.reason, "message": str(error)}
+    except OSError as error:
+        return asdict(_unexpected(error))
+    except MemoryError:
+        return {"outcome": FAILED, "reason": "Killed", "message": "there was not enough memory"}
+    how = "already here, verified again" if brought.reused else "verified"
+    message = f"{brought.targets} of {brought.of_targets} targets, {how}"
+    return {"outcome": FETCHED, "message": message, "bytes": brought.bytes}
+
+
+def _unexpected(error: Exception) -> _Answer:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _Answer(FAILED, "NoSpace", "the volume is full")
+    return _Answer(FAILED, "Internal", f"{type(error).__name__}: {error}")
+
+
+def _timeout(env: Mapping[str, str]) -> float:
+    text = env.get("PREHEAT_FETCH_TIMEOUT_SECONDS", "").strip()
+    seconds = int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else DEFAULT_TIMEOUT_SECONDS
+    return min(max(seconds, 1), MAX_TIMEOUT_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""`publish`, last container of a compile pod: puts what the user's image made into the store, reports its digest.
+
+It stands between code that nobody vouches for and the store that pods load from. It holds the credentials the user's
+image never sees, believes the files that image left only after checking them, and says what it published through the
+Kubernetes API (the termination message), so that writing to the bucket alone makes no pod load anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from preheat_operator.containers import termination
+from preheat_operator.containers.merging import merge
+from preheat_operator.containers.recovery import recover
+from preheat_operator.containers.request import JobRequest, RequestError
+from preheat_operator.containers.result import MAX_RESULT_BYTES, Result, ResultError, parse_result
+from preheat_operator.containers.untrusted import UntrustedFileError, UntrustedFolder, read_whole
+from preheat_operator.store.client import make_client
+from preheat_operator.store.config import StoreConfig
+from preheat_operator.store.errors import Retry, StoreError
+from preheat_operator.store.keys import Keys, is_job_uid
+from preheat_operator.store.manifests import read_manifest
+from preheat_operator.store.objects import ObjectStore
+from preheat_operator.store.publishing import WORKERS, PendingFile, Publisher
+from preheat_runtime.manifest import MAX_FILE_BYTES, Manifest, is_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from preheat_runtime.manifest import Target
+
+EXIT_OK: Final = 0
+EXIT_RETRY: Final = 1
+EXIT_REQUEST: Final = 64
+EXIT_INTERNAL: Final = 66
+EXIT_REFUSED: Final = 70
+PATIENCE_SECONDS: Final = 120
+"""How long an unreachable store is tried again before the pod fails: its successor would have to compile anew."""
+MAX_PARTS: Final = 64
+RESULT: Final = "result.json"
+
+
+def main(*, patience: float = PATIENCE_SECONDS) -> int:
+    """Publish and report; returns the exit code of docs/contracts.md, 4."""
+    env = os.environ
+    try:
+        message, code = _publish_patiently(env, patience), EXIT_OK
+    except RequestError as error:
+        message, code = termination.failed("Internal", str(error)), EXIT_REQUEST
+    except (ResultError, UntrustedFileError, FileNotFoundError) as error:
+        message, code = (
+            termination.failed("Internal", f"the compile step left no usable result: {error}"),
+            EXIT_INTERNAL,
+        )
+    except StoreError as error:
+        message, code = termination.failed(error.reason, str(error)), _exit_code(error)
+    except Exception as error:
+        traceback.print_exc()
+        message, code = termination.failed("Internal", f"{type(error).__name__}: {error}"), EXIT_INTERNAL
+    termination.write(message, env)
+    _log("done", code=code, answer=json.loads(message))
+    return code
+
+
+def _publish_patiently(env: Mapping[str, str], patience: float) -> bytes:
+    until = time.monotonic() + patience
+    pause = 1.0
+    while True:
+        try:
+            return publish(env)
+        except StoreError as error:  # noqa: PERF203 - a retry, not a hot loop
+            if error.retry is not Retry.LATER or time.monotonic() + pause > until:
+                raise
+            _log("retrying", reason=error.reason, message=str(error), seconds=pause)
+            time.sleep(pause)
+            pause = min(pause * 2, 30)
+
+
+def publish(env: Mapping[str, str]) -> bytes:
+    """Publish what this pod was made for, once; returns the termination message.
+
+    Raises RequestError, ResultError, UntrustedFileError, FileNotFoundError (no result) or StoreError.
+    """
+    started = time.monotonic()
+    request = JobRequest.parse(env.get("PREHEAT_REQUEST", ""))
+    namespace = env.get("PREHEAT_NAMESPACE", "")
+    if namespace and namespace != request.namespace:
+        raise RequestError(f"PREHEAT_REQUEST.namespace: {request.namespace!r} is not this pod's, {namespace!r}")
+    job_uid, recover_job, parts = _job_uid(env, "PREHEAT_JOB_UID"), _job_uid(env, "PREHEAT_RECOVER_JOB"), _parts(env)
+    if not job_uid:
+        raise RequestError("PREHEAT_JOB_UID: is not set; it is the label batch.kubernetes.io/controller-uid of the pod")
+    config = StoreConfig.from_env(env)
+    store = ObjectStore(make_client(config, connections=WORKERS + 1, patient=True), bucket=config.bucket)
+    keys = Keys(config.tenant)
+    out = Path(env.get("PREHEAT_DIR") or "/opt/preheat") / "out"
+    with Publisher(store, keys) as publisher:
+        own = None
+        if request.targets:
+            own = _compiled(out, request, publisher)
+            if own is None and recover_job:
+                own = recover(store, keys, job_uid=recover_job, request=request)
+            if own is None:
+                raise FileNotFoundError(f"{RESULT}: is not there, and no former Job's result was found")
+        manifest = merge(request=request, own=own, parts=[read_manifest(store, keys, digest)[1] for digest in parts])
+        digest = publisher.publish(manifest, job_uid=job_uid)
+    _log("published", digest=digest, bytesSent=publisher.bytes_sent, seconds=f"{time.monotonic() - started:.3f}")
+    wanted = {(*pair, request.hardware) for pair in request.targets}
+    answered = [target for target in manifest.targets if target.key in wanted]
+    return termination.published(digest, manifest.image_python_path, answered)
+
+
+def _compiled(out: Path, request: JobRequest, publisher: Publisher) -> Manifest | None:
+    """Send the files of out/result.json and return the manifest they make; None when there is no result."""
+    try:
+        root = UntrustedFolder(out)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UntrustedFileError(f"out: is no plain folder ({error.strerror})") from None
+    with root:
+        try:
+            data = read_whole(root, RESULT, limit=MAX_RESULT_BYTES)
+        except FileNotFoundError:
+            return None
+        result = parse_result(data, request)
+        targets = _send(root, result, publisher)
+    return Manifest(
+        namespace=request.namespace,
+        name=request.name,
+        uid=request.uid,
+        revision=request.revision,
+        image=request.image,
+        image_python_path=result.image_python_path,
+        targets=tuple(sorted(targets, key=lambda target: target.key)),
+    )
+
+
+def _send(root: UntrustedFolder, result: Result, publisher: Publisher) -> list[Target]:
+    """Send every file, all pieces side by side, and return the targets complete with them."""
+    pending: list[tuple[Target, list[PendingFile]]] = []
+    for each in result.targets:
+        files = []
+        for path, source_path in each.sources.items():
+            with root.open(source_path, limit=MAX_FILE_BYTES) as source:
+                files.append(publisher.send_file(path, source.read))
+        pending.append((each.target, files))
+    return [replace(target, files=tuple(file.wait() for file in files)) for target, files in pending]
+
+
+def _job_uid(env: Mapping[str, str], name: str) -> str:
+    uid = env.get(name, "").strip()
+    if uid and not is_job_uid(uid):
+        raise RequestError(f"{name}: {uid[:80]!r} is no uid")
+    return uid
+
+
+def _parts(env: Mapping[str, str]) -> list[str]:
+    parts = [part.strip() for part in env.get("PREHEAT_PARTS", "").split(",") if part.strip()]
+    if wrong := [part for part in parts if not is_digest(part)]:
+        raise RequestError(f"PREHEAT_PARTS: {wrong[0][:80]!r} is no digest")
+    if len(parts) > MAX_PARTS:
+        raise RequestError(f"PREHEAT_PARTS: {len(parts)} are more than {MAX_PARTS}")
+    return list(dict.fromkeys(parts))
+
+
+def _exit_code(error: StoreError) -> int:
+    if error.retry is Retry.LATER:
+        return EXIT_RETRY
+    return EXIT_REFUSED if error.reason in ("StoreDenied", "StoreCredentialsMissing") else EXIT_INTERNAL
+
+
+def _log(event: str, **fields: object) -> None:
+    sys.stdout.write(json.dumps({"component": "preheat-publish", "event": event, **fields}) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

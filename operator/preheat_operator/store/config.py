@@ -1,0 +1,116 @@
+"""Where the store is and who we are there, read from the environment of a container.
+
+The chart's values reach every container as `PREHEAT_STORE_*` (docs/contracts.md, 2). They are checked here once, with
+the name of the variable in the message, so that a typing error in a values file is read as such and not as a network
+failure an hour later.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from preheat_operator.store.errors import StoreCredentialsMissingError, StoreDeniedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,253}")
+_KEY_ID = "AWS_ACCESS_KEY_ID"
+_SECRET = "AWS_SECRET_ACCESS_KEY"  # noqa: S105 - the name of a file
+_TOKEN = "AWS_SESSION_TOKEN"  # noqa: S105 - the name of a file
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreConfig:
+    """The store as the chart describes it. `endpoint` None means AWS; paths None mean: not given."""
+
+    endpoint: str | None
+    bucket: str
+    region: str
+    tenant: str
+    credentials: Path | None
+    ca: Path | None
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> StoreConfig:
+        """Read `PREHEAT_STORE_*`. Raises StoreDeniedError naming the variable and the chart value behind it."""
+        endpoint = env.get("PREHEAT_STORE_ENDPOINT", "").strip()
+        if endpoint:
+            _check_endpoint(endpoint)
+        bucket = env.get("PREHEAT_STORE_BUCKET", "").strip()
+        if not _BUCKET.fullmatch(bucket):
+            raise StoreDeniedError(f"PREHEAT_STORE_BUCKET: {bucket!r} is no name of a bucket; set the chart's value")
+        tenant = env.get("PREHEAT_STORE_TENANT", "").strip()
+        if not _TENANT.fullmatch(tenant) or ".." in tenant:
+            raise StoreDeniedError(f"PREHEAT_STORE_TENANT: {tenant!r} is no tenant; it is <clusterId>.<namespace>")
+        credentials = env.get("PREHEAT_STORE_CREDENTIALS", "").strip()
+        ca = env.get("PREHEAT_STORE_CA", "").strip()
+        if ca and not Path(ca).is_file():
+            raise StoreDeniedError(f"PREHEAT_STORE_CA: there is no file {ca}; its Secret or ConfigMap may be missing")
+        return cls(
+            endpoint=endpoint or None,
+            bucket=bucket,
+            region=env.get("PREHEAT_STORE_REGION", "").strip() or "us-east-1",
+            tenant=tenant,
+            credentials=Path(credentials) if credentials else None,
+            ca=Path(ca) if ca else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """An access key. Never printed: repr hides all but the presence of a token."""
+
+    key_id: str
+    secret: str
+    token: str | None
+
+    def __repr__(self) -> str:
+        return f"Credentials(token={'yes' if self.token else 'no'})"
+
+
+def read_credentials(folder: Path | None) -> Credentials | None:
+    """Read the files of the mounted Secret; None when it is not there at all (`optional: true`).
+
+    Raises StoreCredentialsMissingError when the Secret is there in part, naming the key it lacks.
+    """
+    if folder is None:
+        return None
+    key_id, secret, token = (_read(folder / name) for name in (_KEY_ID, _SECRET, _TOKEN))
+    if key_id is None and secret is None:
+        return None
+    for name, value in ((_KEY_ID, key_id), (_SECRET, secret)):
+        if not value:
+            raise StoreCredentialsMissingError(f"the Secret mounted at {folder} lacks the key {name}")
+    return Credentials(key_id=key_id or "", secret=secret or "", token=token or None)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        return None
+    except (OSError, ValueError) as error:
+        raise StoreCredentialsMissingError(f"{path} cannot be read: {type(error).__name__}") from None
+    if any(not 33 <= ord(character) <= 126 for character in text):
+        raise StoreCredentialsMissingError(f"{path} holds blanks or other characters no access key has")
+    return text
+
+
+def _check_endpoint(endpoint: str) -> None:
+    try:
+        parts = urlsplit(endpoint)
+        parts.port  # noqa: B018 - raises when the port is no number
+    except ValueError:
+        raise StoreDeniedError("PREHEAT_STORE_ENDPOINT: is no URL such as https://s3.example.org:9000") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise StoreDeniedError("PREHEAT_STORE_ENDPOINT: must be a URL such as https://s3.example.org:9000")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise StoreDeniedError("PREHEAT_STORE_ENDPOINT: must hold no user, password, query or fragment")

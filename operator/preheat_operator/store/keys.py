@@ -1,0 +1,56 @@
+"""The layout of the bucket: the one place that spells a key (docs/contracts.md, 8)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from preheat_runtime.manifest import is_digest
+
+LAYOUT_VERSION: Final = "v1"
+_HEX = re.compile(r"[0-9a-f]{64}")
+_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys below the prefix of one tenant. Every part that comes from elsewhere is checked before it is used."""
+
+    tenant: str
+
+    @property
+    def prefix(self) -> str:
+        """What a bucket policy for this tenant is scoped to."""
+        return f"{LAYOUT_VERSION}/{self.tenant}/"
+
+    def blob(self, sha256: str) -> str:
+        """Key of a piece, by the hash of its stored bytes."""
+        return f"{self.prefix}blobs/sha256/{_hex(sha256)}"
+
+    def manifest(self, digest: str) -> str:
+        """Key of a manifest, by its digest (`sha256:<hex>`)."""
+        if not is_digest(digest):
+            raise ValueError(f"{digest!r} is no digest")
+        return f"{self.prefix}manifests/sha256/{digest.removeprefix('sha256:')}.json"
+
+    def request(self, request_key: str) -> str:
+        """Key of the index entry that answers a request."""
+        return f"{self.prefix}index/{_hex(request_key)}.json"
+
+    def job(self, uid: str) -> str:
+        """Key of the index entry that says what a Job published."""
+        if not is_job_uid(uid):
+            raise ValueError(f"{uid!r} is no uid of a Job")
+        return f"{self.prefix}index/job-{uid}.json"
+
+
+def is_job_uid(text: str) -> bool:
+    """Whether the text can be the uid of a Kubernetes object."""
+    return _UID.fullmatch(text) is not None
+
+
+def _hex(text: str) -> str:
+    if not _HEX.fullmatch(text):
+        raise ValueError(f"{text!r} is no sha256 in hexadecimal")
+    return text

@@ -1,0 +1,110 @@
+"""`toolkit`, the first container of a compile pod: lays out what the user's image needs to compile, and its request.
+
+The user's image knows nothing of Preheat; everything it runs comes from here, as sources. When a former Job finished
+the work and only its message was lost, the answer is left in the place of the request's work, and nothing is compiled
+twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from preheat_operator.containers import sources, termination
+from preheat_operator.containers.files import remove
+from preheat_operator.containers.request import JobRequest, RequestError
+from preheat_runtime.manifest import canonical_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EXIT_OK: Final = 0
+EXIT_REQUEST: Final = 64
+EXIT_INTERNAL: Final = 66
+
+
+def main() -> int:
+    """Lay everything out; returns the exit code."""
+    env = os.environ
+    directory = Path(env.get("PREHEAT_DIR") or "/opt/preheat")
+    try:
+        request = JobRequest.parse(env.get("PREHEAT_REQUEST", ""))
+        lay_out(directory, request)
+        digest = _recovered(env, request)
+        if digest is not None:
+            _write(directory / "out" / "recovered.json", canonical_json({"digest": digest}))
+    except RequestError as error:
+        termination.write(termination.failed("Internal", str(error)), env)
+        _log("failed", message=str(error))
+        return EXIT_REQUEST
+    except OSError as error:
+        message = f"{directory} cannot be written: {error.strerror}"
+        termination.write(termination.failed("Internal", message), env)
+        _log("failed", message=message)
+        return EXIT_INTERNAL
+    _log("ready", recovered=digest, targets=len(request.targets))
+    return EXIT_OK
+
+
+def lay_out(directory: Path, request: JobRequest) -> None:
+    """Write toolkit/, request.json and an empty out/. May run again in a pod whose containers are restarted."""
+    toolkit = directory / "toolkit"
+    remove(toolkit)
+    sources.write_toolkit(toolkit)
+    _write(directory / "request.json", canonical_json(request.raw))
+    out = directory / "out"
+    out.mkdir(exist_ok=True)
+    # The user's image runs as whatever user it likes.
+    out.chmod(0o777)
+
+
+def _recovered(env: Mapping[str, str], request: JobRequest) -> str | None:
+    """Return the digest a former Job published for this request, None when there is none that can be used.
+
+    A store that cannot be asked now costs a compile, not the Job: `publish` will ask again.
+    """
+    uid = env.get("PREHEAT_RECOVER_JOB", "").strip()
+    if not uid:
+        return None
+    # Only here: the usual Job needs neither the S3 library nor its memory.
+    from preheat_operator.containers.recovery import recover
+    from preheat_operator.store.client import make_client
+    from preheat_operator.store.config import StoreConfig
+    from preheat_operator.store.errors import StoreError
+    from preheat_operator.store.keys import Keys, is_job_uid
+    from preheat_operator.store.objects import ObjectStore
+    from preheat_operator.store.publishing import Publisher
+    from preheat_runtime.manifest import digest_of
+
+    if not is_job_uid(uid):
+        raise RequestError(f"PREHEAT_RECOVER_JOB: {uid[:80]!r} is no uid")
+    try:
+        config = StoreConfig.from_env(env)
+        store = ObjectStore(make_client(config, connections=5, patient=True), bucket=config.bucket)
+        keys = Keys(config.tenant)
+        manifest = recover(store, keys, job_uid=uid, request=request)
+        if manifest is None:
+            return None
+        with Publisher(store, keys) as publisher:
+            publisher.require_pieces(manifest)
+    except StoreError as error:
+        _log("not recovered", job=uid, reason=error.reason, message=str(error))
+        return None
+    return digest_of(manifest.to_bytes())
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    path.chmod(0o644)
+
+
+def _log(event: str, **fields: object) -> None:
+    sys.stdout.write(json.dumps({"component": "preheat-toolkit", "event": event, **fields}) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
