@@ -49,8 +49,9 @@ VOLUME_STORE: Final = "preheat-store"
 MOUNT_PREHEAT: Final = "/opt/preheat"
 MOUNT_WORK: Final = "/var/cache/preheat"
 MOUNT_STORE: Final = "/var/run/secrets/preheat.dev/store"
-MOUNT_STORE_CA: Final = "/var/run/secrets/preheat.dev/ca"
-STORE_CA_FILE: Final = "ca.crt"
+# Beside the credentials, when the chart's values name a ConfigMap that holds it.
+STORE_CA_KEY: Final = "ca.crt"
+STORE_CA_FILE: Final = f"{MOUNT_STORE}/{STORE_CA_KEY}"
 SITE_DIRECTORY: Final = "/opt/preheat/site"
 # Names of Secrets, not secrets.
 SECRET_FETCH: Final = "preheat-fetch"  # noqa: S105

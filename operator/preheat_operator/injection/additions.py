@@ -1,0 +1,107 @@
+"""What is added to a pod, said once: plain data with placeholders, rendered as CEL and applied by the reference.
+
+A placeholder names an input: a setting of the installation, or something read from the pod and the index. Whoever
+renders supplies the inputs; neither the policy nor the reference knows what a fetch container looks like.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from preheat_operator.api import names
+
+FETCH_COMMAND: Final = ("python3", "-m", "preheat_operator.fetch")
+
+
+@dataclass(frozen=True)
+class Input:
+    """A value known only for one pod or one installation; `optional` when it may be absent (then inside a Maybe)."""
+
+    name: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maybe:
+    """`value`, left out of its list or object when `given` has none: an absent setting."""
+
+    given: Input
+    value: Any
+
+
+RUN_AS_USER: Final = Input("runAsUser", optional=True)
+STORE_CA_CONFIG_MAP: Final = Input("storeCaConfigMap", optional=True)
+
+
+def fetch_container() -> dict[str, Any]:
+    """The init container that brings artifacts.
+
+    It meets the restricted Pod Security Standard by itself, whatever the pod's own security context is. Its
+    resources, copied from the served container, are not here: so quota, LimitRange and QoS class never change.
+    """
+    return {
+        "name": names.CONTAINER_FETCH,
+        "image": Input("fetchImage"),
+        "imagePullPolicy": Input("pullPolicy"),
+        "command": list(FETCH_COMMAND),
+        "env": [
+            {"name": names.ENV_MANIFEST, "valueFrom": _field(f"metadata.annotations['{names.ANNOTATION_MANIFEST}']")},
+            {"name": names.ENV_NAMESPACE, "valueFrom": _field("metadata.namespace")},
+            {"name": names.ENV_MODEL, "value": Input("model")},
+            {"name": names.ENV_STORE_ENDPOINT, "value": Input("storeEndpoint")},
+            {"name": names.ENV_STORE_BUCKET, "value": Input("storeBucket")},
+            {"name": names.ENV_STORE_REGION, "value": Input("storeRegion")},
+            {"name": names.ENV_STORE_TENANT, "value": Input("tenant")},
+            {"name": names.ENV_STORE_CREDENTIALS, "value": names.MOUNT_STORE},
+            {"name": names.ENV_STORE_CA, "value": Input("storeCa")},
+            {"name": names.ENV_FETCH_TIMEOUT, "value": Input("fetchTimeout")},
+        ],
+        "volumeMounts": [
+            {"name": names.VOLUME_PREHEAT, "mountPath": names.MOUNT_PREHEAT},
+            {"name": names.VOLUME_STORE, "mountPath": names.MOUNT_STORE, "readOnly": True},
+        ],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": Maybe(given=RUN_AS_USER, value=RUN_AS_USER),
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+
+
+def volumes() -> list[dict[str, Any]]:
+    """The pod's new volumes. The store's is optional throughout: a missing Secret must not keep a pod from starting."""
+    certificate = {"configMap": {"name": STORE_CA_CONFIG_MAP, "optional": True}}
+    sources = [
+        {"secret": {"name": Input("storeSecret"), "optional": True}},
+        Maybe(given=STORE_CA_CONFIG_MAP, value=certificate),
+    ]
+    return [
+        {"name": names.VOLUME_PREHEAT, "emptyDir": {}},
+        {"name": names.VOLUME_WORK, "emptyDir": {}},
+        {"name": names.VOLUME_STORE, "projected": {"sources": sources}},
+    ]
+
+
+def served_mounts() -> list[dict[str, Any]]:
+    """What is mounted into the container that serves; artifacts are read-only there."""
+    return [
+        {"name": names.VOLUME_PREHEAT, "mountPath": names.MOUNT_PREHEAT, "readOnly": True},
+        {"name": names.VOLUME_WORK, "mountPath": names.MOUNT_WORK},
+    ]
+
+
+def served_env() -> list[dict[str, Any]]:
+    """Variables of the container that serves, beside PYTHONPATH; one that is set already stays as it is."""
+    return [
+        {"name": names.ENV_DIR, "value": names.MOUNT_PREHEAT},
+        {"name": names.ENV_WORK_DIR, "value": names.MOUNT_WORK},
+        {"name": names.ENV_MODEL, "value": Input("model")},
+    ]
+
+
+def _field(path: str) -> dict[str, Any]:
+    return {"fieldRef": {"fieldPath": path}}
