@@ -1,0 +1,176 @@
+"""The second tier: lets torch.compile fill a cache directory that pods start from.
+
+Why it exists: what cannot be exported as a package still compiles in pieces, and Inductor's cache spares pods most of
+that. The filling runs in a process of its own, in the very environment that pods will have, because Inductor's keys
+contain settings that are read when it is imported, and because a failed export leaves torch in a state no pod has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from preheat_compiler import processes
+from preheat_compiler.compare import Difference
+from preheat_compiler.faults import common_reason, describe, redact
+from preheat_compiler.intervals import paired_speedup
+from preheat_compiler.measure import Speed
+from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from preheat_compiler.report import Report
+
+_SEGMENT = re.compile(r"[A-Za-z0-9._-]{1,255}")
+#: What lies in a cache directory without being of use to a pod.
+_NOT_KEPT = re.compile(r"\.lock$|\.tmp$|^tmp|^locks$|^precompiled_headers$")
+
+
+class CachesError(Exception):
+    """torch.compile itself failed; `reason` is of the closed list."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def compile_caches(
+    *,
+    launcher: Path,
+    request_file: Path,
+    module: str,
+    bucket: str,
+    work: Path,
+    artifact: Path,
+    report: Report,
+    seconds: float,
+) -> tuple[Difference, Speed | None]:
+    """Fill `artifact/caches`; returns how far its answers are from eager's and how fast they are (None if too far).
+
+    Raises CachesError.
+    """
+    folder, answer = work / "inductor-for-pods", work / "caches.json"
+    folder.mkdir()
+    environment = {
+        **os.environ,
+        **cache_environment(),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+    }
+    arguments = ["--request", str(request_file), "--module", module, "--bucket", bucket]
+    arguments += ["--answer", str(answer), "--seconds", f"{seconds:.1f}"]
+    ended = processes.run(launcher, "caches", arguments, seconds=seconds, environment=environment, own_group=False)
+    try:
+        seen = json.loads(answer.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        if ended.timed_out:
+            raise CachesError(
+                "Timeout", f"took longer than {ended.seconds:.0f} s. Raise spec.compile.timeoutSeconds."
+            ) from None
+        reason = "OutOfMemory" if ended.code == -9 and ended.for_memory is not False else "CompileFailed"
+        raise CachesError(reason, f"the process {ended.how}. See the log of container compile.") from None
+    if seen["reason"] is not None:
+        raise CachesError(seen["reason"], seen["message"])
+    _keep(folder, artifact / CACHE_DIRECTORY, report)
+    report.merge(seen["sections"])
+    speed = None
+    if seen["speed"] is not None:
+        eager, compiled = tuple(seen["speed"]["eager"]), tuple(seen["speed"]["compiled"])
+        speed = Speed(
+            eager=eager, compiled=compiled, repeats=seen["speed"]["repeats"], speedup=paired_speedup(eager, compiled)
+        )
+    error = seen["error"]
+    return Difference(maximum=float(error["maximum"]), mean=float(error["mean"]), why=error["why"]), speed
+
+
+def main(argv: Sequence[str], *, launcher: str) -> int:
+    """Compile as a pod would, and write what was seen as JSON to `--answer`."""
+    del launcher
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--request", type=Path, required=True)
+    parser.add_argument("--module", required=True)
+    parser.add_argument("--bucket", required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--answer", type=Path, required=True)
+    options = parser.parse_args(argv)
+    try:
+        seen = _fill(options)
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        seen = {"reason": _reason(error), "message": redact(describe(error))}
+    options.answer.write_text(json.dumps(seen), encoding="utf-8")
+    return 0
+
+
+def _fill(options: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    from preheat_compiler.decide import allowed_error
+    from preheat_compiler.inputs import pick_sizes
+    from preheat_compiler.model import device_of, find_module, load_factory
+    from preheat_compiler.prove import SEEDS, against_eager
+    from preheat_compiler.report import Report
+    from preheat_compiler.request import read_request
+    from preheat_compiler.speed import speed_of
+
+    request = read_request(options.request)
+    spec, bucket = request.target(options.module, options.bucket)
+    # torch settles on its own kernels' instructions at the first look; what is set after that only binds Inductor.
+    torch.backends.cpu.get_cpu_capability()
+    os.environ.update(isa_environment(request.cpu_isa))
+    torch.compiler.config.cache_key_tag = cache_key_tag(request.cpu_isa)
+    module = find_module(load_factory(request.factory), spec.path)
+    device = device_of(module)
+    report = Report(target=f"{options.module}/{options.bucket}")
+    sizes = pick_sizes(bucket)
+    with torch.no_grad():
+        compiled = torch.compile(module)
+        error = against_eager(compiled, module, bucket, sizes, device=device, report=report)
+        dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in [*module.parameters(), *module.buffers()]}
+        speed = None
+        if error.maximum <= float(allowed_error(request.keep_if, dtypes | error.dtypes)):
+            speed = speed_of(
+                compiled, module, bucket, sizes, keep_if=request.keep_if, seed=SEEDS[0], device=device,
+                seconds=options.seconds, report=report,
+            )  # fmt: skip
+    return {
+        "reason": None,
+        "error": {"maximum": str(error.maximum), "mean": str(error.mean), "why": error.why},
+        "speed": None
+        if speed is None
+        else {"eager": speed.eager, "compiled": speed.compiled, "repeats": speed.repeats},
+        "sections": report.sections,
+    }
+
+
+def _reason(error: BaseException) -> str:
+    if reason := common_reason(error):
+        return reason
+    return "CompilerMissing" if "InvalidCxxCompiler" in f"{type(error).__name__} {error}" else "CompileFailed"
+
+
+def _keep(folder: Path, target: Path, report: Report) -> None:
+    """Move what a pod can use from `folder` to `target`; names that a manifest cannot hold are left out and noted."""
+    left_out = []
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file():
+            continue
+        relative = path.relative_to(folder)
+        if any(_NOT_KEPT.search(part) for part in relative.parts):
+            continue
+        if not all(_SEGMENT.fullmatch(part) for part in relative.parts):
+            left_out.append(relative.as_posix())
+            continue
+        (target / relative).parent.mkdir(parents=True, exist_ok=True)
+        path.replace(target / relative)
+    shutil.rmtree(folder)
+    if left_out:
+        report.note("caches", leftOut=left_out)

@@ -1,0 +1,94 @@
+"""Applies `keepIf` to what was measured. Pure.
+
+Why it exists: whether a pod runs compiled or eager is the one decision a user sees, so it is made in one place, from
+figures alone, and every verdict says the figures it rests on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from preheat_compiler.intervals import Interval
+    from preheat_compiler.request import KeepIf
+
+#: What `maxError` is where the user gives none: by the least precise floating dtype among parameters, inputs and
+#: outputs. A network sums thousands of products, so these are some hundred units of the dtype's last place.
+DEFAULT_MAX_ERROR = {
+    "float64": Decimal("1e-6"),
+    "float32": Decimal("1e-3"),
+    "float16": Decimal("2e-2"),
+    "bfloat16": Decimal("5e-2"),
+}
+#: A module without any floating tensor must be answered exactly.
+EXACT = Decimal(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """Kept or Rejected, with the closed reason and a message that holds the figures."""
+
+    verdict: str
+    reason: str
+    message: str
+
+
+def allowed_error(keep_if: KeepIf, dtypes: Iterable[str]) -> Decimal:
+    """The error that is allowed: the user's, else the default of the least precise of `dtypes` (torch's names)."""
+    if keep_if.max_error is not None:
+        return keep_if.max_error
+    return max((DEFAULT_MAX_ERROR[dtype] for dtype in dtypes if dtype in DEFAULT_MAX_ERROR), default=EXACT)
+
+
+def undecided(keep_if: KeepIf, speedup: Interval) -> bool:
+    """True when the minimum lies inside the interval: noise would decide, so measure longer."""
+    return keep_if.min_speedup > 0 and speedup.low < keep_if.min_speedup <= speedup.high
+
+
+def decide(keep_if: KeepIf, *, error: float, allowed: float, speedup: Interval | None) -> Decision:
+    """The verdict on a target that runs and was proved.
+
+    `error` is the largest relative error seen (`inf`: NaN, or other shapes). `speedup` may be None only where a wrong
+    answer makes it meaningless; ValueError otherwise.
+    """
+    if not error <= allowed:
+        return Decision(
+            verdict="Rejected",
+            reason="ErrorAboveMaximum",
+            message=f"its answers differ from eager's by {_error(error)}, more than the allowed {allowed:g}: "
+            "pods run eager. To keep it, raise keepIf.maxError to what the model tolerates.",
+        )
+    accuracy = f"answers equal eager's within {_error(error)} (allowed: {allowed:g})"
+    if speedup is None:
+        raise ValueError("a right answer is judged by its speed, which was not measured")
+    interval = f"95 % interval {speedup.low:.2f} to {speedup.high:.2f}, {speedup.samples} pairs"
+    minimum = f"keepIf.minSpeedup is {keep_if.min_speedup:f}{_noise(keep_if, speedup)}"
+    figures = f"it runs at {speedup.estimate:.2f} times eager's speed ({interval}), {minimum}"
+    if speedup.estimate < float(keep_if.min_speedup):
+        return Decision(
+            verdict="Rejected",
+            reason="SpeedupBelowMinimum",
+            message=f"{figures}: pods run eager. "
+            'To keep it all the same, lower keepIf.minSpeedup ("0": whatever the speed).',
+        )
+    faster = keep_if.min_speedup > 0 and speedup.estimate > 1
+    return Decision(
+        verdict="Kept",
+        reason="Faster" if faster else "GatesMet",
+        message=f"{figures}; {accuracy}",
+    )
+
+
+def _noise(keep_if: KeepIf, speedup: Interval) -> str:
+    if not undecided(keep_if, speedup):
+        return ""
+    return "; the minimum lies inside the interval even after measuring longer, so the estimate decided"
+
+
+def _error(error: float) -> str:
+    return "more than any number (NaN, or another shape or dtype)" if math.isinf(error) else f"{error:.1e}"

@@ -1,0 +1,206 @@
+"""The compile container's main program: one subprocess and one verdict for each target.
+
+Why it exists: whatever one bucket does (crash, hang, eat all memory, fill the disk) must cost that bucket alone, and
+whatever happens to the container must leave a termination message that says what was running. So the driver itself
+does nothing that can go wrong: it imports neither torch nor the user's code, and only starts, waits, and writes down.
+
+Exit codes: 0 every target has a verdict; 64 the request cannot be read; 65 no usable torch; 66 a fault of the driver;
+143 told to stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from preheat_compiler import processes
+from preheat_compiler.faults import REMEDIES, describe, redact
+from preheat_compiler.ledger import Ledger
+from preheat_compiler.progress import TERMINATION_LOG, Termination, say
+from preheat_compiler.report import Report, write_atomically
+from preheat_compiler.request import Request, RequestError, read_request
+from preheat_compiler.resources import processors
+from preheat_compiler.verdict import TargetResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_DONE, EXIT_REQUEST, EXIT_TORCH, EXIT_INTERNAL, EXIT_STOPPED = 0, 64, 65, 66, 143
+#: Seconds that importing torch may take, on a cold disk.
+_PROBE_SECONDS = 600.0
+
+
+class _TorchError(Exception):
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def main(argv: Sequence[str], *, launcher: str) -> int:
+    """Compile every target of the request; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="compile.py", description="Compile the targets of a request.")
+    parser.add_argument("--request", type=Path, required=True, help="request.json")
+    parser.add_argument("--out", type=Path, required=True, help="folder for result.json and artifacts")
+    parser.add_argument(
+        "--termination-log", type=Path, default=TERMINATION_LOG, help="where the container's last words go"
+    )
+    options = parser.parse_args(argv)
+    termination = Termination(options.termination_log)
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        if (options.out / "recovered.json").exists():
+            say("a former attempt's result was found in the store: nothing to compile")
+            termination.running(None, [])
+            return EXIT_DONE
+        request = read_request(options.request)
+        _compile_all(request, options.request.resolve(), options.out.resolve(), Path(launcher), termination)
+    except RequestError as error:
+        return _fault(termination, EXIT_REQUEST, "Internal", str(error))
+    except _TorchError as error:
+        return _fault(termination, EXIT_TORCH, error.reason, str(error))
+    except Exception as error:
+        traceback.print_exc()
+        return _fault(termination, EXIT_INTERNAL, "Internal", f"the compile driver failed: {describe(error)}")
+    return EXIT_DONE
+
+
+def time_limit(left: float, waiting: int) -> float:
+    """Seconds the next of `waiting` targets may take of the `left` ones.
+
+    The last one may take all. Before that, half of an even share is held back for each of those behind it: a target
+    that hangs costs the others time, but never all of it.
+    """
+    return max(left, 0.0) * (1 - 0.5 * (waiting - 1) / waiting)
+
+
+def _compile_all(request: Request, request_file: Path, out: Path, launcher: Path, termination: Termination) -> None:
+    deadline = time.monotonic() + request.timeout_seconds
+    ledger = Ledger(out, request)
+    waiting = [target for target in request.targets if ledger.result(*target) is None]
+    done = [f"{module}/{bucket}" for module, bucket in request.targets if (module, bucket) not in waiting]
+    termination.running(None, done)
+    if done:
+        say(f"already compiled: {', '.join(done)}")
+    if waiting:
+        say(_probe(launcher, out))
+    while waiting:
+        module, bucket = waiting[0]
+        name = f"{module}/{bucket}"
+        termination.running(name, done)
+        result = ledger.killed_before(module, bucket)
+        if result is None:
+            limit = time_limit(deadline - time.monotonic(), len(waiting))
+            say(f"{name}: target {len(done) + 1} of {len(request.targets)}, at most {limit:.0f} s")
+            result = _compile_one(ledger, request, request_file, launcher, module, bucket, limit)
+        say(f"{name}: {result.verdict} ({result.reason}): {result.message}")
+        waiting.pop(0)
+        done.append(name)
+    results = [ledger.result(*target) for target in request.targets]
+    content = {
+        "formatVersion": 1,
+        "imagePythonPath": os.environ.get("PYTHONPATH") or None,
+        "python": platform.python_version(),
+        "targets": [result.to_json() for result in results if result is not None],
+    }
+    write_atomically(out / "result.json", json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    ledger.clean()
+    termination.running(None, done)
+
+
+def _probe(launcher: Path, out: Path) -> str:
+    """The torch that was found; raises _TorchError."""
+    answer = out / ".probe.json"
+    answer.parent.mkdir(parents=True, exist_ok=True)
+    answer.unlink(missing_ok=True)
+    environment = {**os.environ, "PREHEAT_DISABLE": "1"}
+    ended = processes.run(launcher, "probe", [str(answer)], seconds=_PROBE_SECONDS, environment=environment)
+    try:
+        found = json.loads(answer.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise _TorchError(
+            "TorchUnsupported", f"importing torch {ended.how}; see the log of container compile"
+        ) from None
+    finally:
+        answer.unlink(missing_ok=True)
+    if found["reason"] is not None:
+        raise _TorchError(found["reason"], found["message"])
+    return str(found["message"])
+
+
+def _compile_one(
+    ledger: Ledger, request: Request, request_file: Path, launcher: Path, module: str, bucket: str, limit: float
+) -> TargetResult:
+    work = ledger.begin(module, bucket)
+    arguments = ["--request", str(request_file), "--work", str(work), "--module", module, "--bucket", bucket]
+    arguments += ["--seconds", f"{limit:.1f}"]
+    ended = processes.run(launcher, "target", arguments, seconds=limit, environment=target_environment(work))
+    result = ledger.verdict(module, bucket)
+    if result is None:
+        result = _unfinished(module, bucket, ended, ledger.stage(module, bucket))
+        try:
+            Report(target=result.name).write(work / "artifact", result, hardware=request.hardware)
+        except OSError as error:
+            say(f"{result.name}: no report: {error}")
+        else:
+            result = TargetResult.from_json({**result.to_json(), "files": ["report.json"]})
+    return ledger.finish(result)
+
+
+def _unfinished(module: str, bucket: str, ended: processes.Ended, stage: str) -> TargetResult:
+    """The verdict on a target whose process ended without one."""
+    while_ = f"while {stage}" if stage else "before it began"
+    if ended.timed_out:
+        reason = "Timeout"
+        message = f"it was ended after {ended.seconds:.0f} s {while_}. "
+        message += "Raise spec.compile.timeoutSeconds, or use fewer buckets."
+    elif ended.code == -signal.SIGKILL and ended.for_memory is not False:
+        reason, message = "OutOfMemory", f"the process was killed for memory {while_}. {REMEDIES['OutOfMemory']}"
+    elif ended.code == -signal.SIGKILL:
+        reason = "Killed"
+        message = (
+            f"the process was killed {while_}, not for memory as far as can be seen. See the log of container compile."
+        )
+    elif ended.code < 0:
+        reason = "CompileFailed"
+        message = f"the process crashed ({ended.how}) {while_}. See the log of container compile."
+    else:
+        reason = "Internal"
+        message = f"the process {ended.how} {while_} without a verdict. See the log of container compile."
+    return TargetResult(module=module, bucket=bucket, verdict="Failed", reason=reason, message=redact(message))
+
+
+def target_environment(work: Path) -> dict[str, str]:
+    """The user's environment, with caches and temporary files of the target's own, and no Preheat in it.
+
+    The user's TMPDIR is left out on purpose: what compilers leave there must not reach the next target.
+    """
+    folders = {"TMPDIR": "tmp", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+    for folder in folders.values():
+        (work / folder).mkdir(parents=True, exist_ok=True)
+    return {
+        **os.environ,
+        **{name: str(work / folder) for name, folder in folders.items()},
+        "TORCHINDUCTOR_COMPILE_THREADS": str(processors()),
+        "PREHEAT_DISABLE": "1",
+    }
+
+
+def _fault(termination: Termination, code: int, reason: str, message: str) -> int:
+    message = redact(message)
+    print(f"preheat: {reason}: {message}", file=sys.stderr, flush=True)  # noqa: T201
+    termination.fault(reason, message)
+    return code
+
+
+def _stop(number: int, frame: Any) -> None:
+    del number, frame
+    # The termination message stays as it is: it says what was running.
+    sys.exit(EXIT_STOPPED)

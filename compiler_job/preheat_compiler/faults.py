@@ -1,0 +1,130 @@
+"""Turns exceptions of users' code, of torch and of compilers into the closed reasons and words for people.
+
+Why it exists: a user reads the verdict in `kubectl describe`, without the Job's log. So the message has to hold the
+exception, the user's own file and line, and the remedy; and it must not hold secrets that the exception quotes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from preheat_compiler.verdict import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|(^|_)KEY($|_)|APIKEY|DSN", re.IGNORECASE)
+_URL_USER = re.compile(r"(?<=://)[^/\s:@]+(:[^/\s@]*)?@")
+_URL_QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\")]+")
+
+#: What torch, allocators and compilers say when memory is out.
+_MEMORY = re.compile(
+    r"can't allocate memory|cannot allocate memory|out of memory|std::bad_alloc|Killed signal terminated program|"
+    r"virtual memory exhausted|ENOMEM",
+    re.IGNORECASE,
+)
+_DISK = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IGNORECASE)
+_DEVICE = re.compile(
+    r"No CUDA GPUs are available|Found no NVIDIA driver|not compiled with CUDA|No HIP GPUs|invalid device ordinal|"
+    r"Attempting to deserialize object on a CUDA device",
+    re.IGNORECASE,
+)
+
+REMEDIES = {
+    "OutOfMemory": "Raise the memory limit in hardware[].resources.",
+    "DiskFull": "Give the compile pod more ephemeral storage (resources of hardware[], or the node's disk).",
+    "DeviceMissing": "Choose nodes with the device (hardware[].nodeSelector) and request it (hardware[].resources).",
+}
+
+
+def common_reason(error: BaseException) -> str | None:
+    """The reason that `error` has wherever it comes up: OutOfMemory, DiskFull or DeviceMissing; else None."""
+    chain = _chain(error)
+    for each in chain:
+        if isinstance(each, MemoryError) or type(each).__name__ == "OutOfMemoryError":
+            return "OutOfMemory"
+        if isinstance(each, OSError) and each.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return "DiskFull"
+        if isinstance(each, OSError) and each.errno == errno.ENOMEM:
+            return "OutOfMemory"
+    text = "\n".join(str(each) for each in chain)
+    for reason, pattern in (("OutOfMemory", _MEMORY), ("DiskFull", _DISK), ("DeviceMissing", _DEVICE)):
+        if pattern.search(text):
+            return reason
+    return None
+
+
+def failed(reason: str, doing: str, error: BaseException, *, remedy: str) -> TargetError:
+    """`error`, which came up while `doing`, as a TargetError: memory, disk and device first, else `reason`."""
+    common = common_reason(error)
+    words = f"{doing}: {describe(error)}. {REMEDIES[common] if common else remedy}"
+    return TargetError(common or reason, redact(words))
+
+
+def describe(error: BaseException, *, limit: int = 700) -> str:
+    """`ImportError: no module named x (model.py:3)`: the exception, and where in the user's code it came from."""
+    text = " ".join(str(error).split())
+    if len(text) > limit:
+        text = f"{text[:limit].rstrip()} ..."
+    where = user_frame(error)
+    return f"{type(error).__name__}{': ' if text else ''}{text}{f' ({where})' if where else ''}"
+
+
+def user_frame(error: BaseException) -> str | None:
+    """`file:line` of the deepest frame in the user's own code, else of the deepest in a library; None without any.
+
+    The user's own code is what lies outside the standard library, site-packages and this package. A SyntaxError
+    says its own place.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_short(error.filename)}:{error.lineno}"
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    foreign = [frame for frame in frames if not frame[0].startswith("<") and not _within(frame[0], _OURS)]
+    own = [frame for frame in foreign if not _is_library(frame[0])]
+    best = (own or foreign)[-1:]
+    return f"{_short(best[0][0])}:{best[0][1]}" if best else None
+
+
+def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
+    """`text` without users and queries of URLs, and without the values of environment variables that look secret."""
+    text = _URL_USER.sub("", text)
+    text = _URL_QUERY.sub(r"\1", text)
+    for name, value in (os.environ if environment is None else environment).items():
+        if len(value) >= 6 and _SECRET_NAME.search(name):
+            text = text.replace(value, f"<{name}>")
+    return text
+
+
+_OURS = str(Path(__file__).resolve().parent)
+
+
+def _is_library(file: str) -> bool:
+    if "/site-packages/" in file or "/dist-packages/" in file:
+        return True
+    return any(_within(file, sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
+
+
+def _within(file: str, folder: str) -> bool:
+    return file.startswith(folder.rstrip("/") + "/")
+
+
+def _short(file: str) -> str:
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return file
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in chain and len(chain) < 20:
+        chain.append(current)
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return chain

@@ -1,0 +1,90 @@
+"""Says whether the image's torch can build and serve packages, by looking for what they need.
+
+Why it exists: version numbers lie (nightlies, vendors' builds), and a compile that fails after ten minutes for want of
+one symbol helps nobody. Run in a process of its own: importing torch may crash, and the driver needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from dataclasses import dataclass
+
+from preheat_compiler.faults import describe
+
+#: (module, attribute, what it is needed for); an empty attribute is the module itself.
+NEEDED = (
+    ("torch", "compile", "torch.compile"),
+    ("torch", "_import_device_backends", "loading a backend by entry point (torch.backends)"),
+    ("torch.export", "export", "exporting a module"),
+    ("torch.export", "Dim", "ranges of sizes"),
+    ("torch.utils._pytree", "treespec_loads", "reading a call's structure"),
+    ("torch._C._aoti", "unsafe_alloc_void_ptrs_from_tensors", "calling a package without the interpreter's lock"),
+    ("torch._C._aoti", "alloc_tensors_by_stealing_from_void_ptrs", "calling a package without the interpreter's lock"),
+    ("torch._inductor", "aot_compile", "building a package"),
+    ("torch._inductor.config", "always_keep_tensor_constants", "packages without weights"),
+    ("torch._inductor.config", "joint_graph_constant_folding", "packages without weights"),
+    ("torch._inductor.config", "aot_inductor.package_constants_in_so", "packages without weights"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Torch:
+    """What the probe found; `reason` is None when packages can be built, else TorchMissing or TorchUnsupported."""
+
+    version: str | None
+    reason: str | None
+    message: str
+
+
+def find() -> Torch:
+    """Import torch and look for everything in NEEDED."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            return Torch(
+                version=None,
+                reason="TorchMissing",
+                message=f"{sys.executable} cannot import torch: is it the Python that serves the model?",
+            )
+        return Torch(version=None, reason="TorchUnsupported", message=f"importing torch: {describe(error)}")
+    except Exception as error:
+        return Torch(version=None, reason="TorchUnsupported", message=f"importing torch: {describe(error)}")
+    version = str(torch.__version__)
+    missing = [f"{module}.{name} ({purpose})" for module, name, purpose in NEEDED if not _has(module, name)]
+    if missing:
+        return Torch(
+            version=version,
+            reason="TorchUnsupported",
+            message=f"torch {version} lacks {'; '.join(missing)}. Use torch 2.15 or later.",
+        )
+    return Torch(version=version, reason=None, message=f"torch {version}")
+
+
+def _has(module: str, name: str) -> bool:
+    parts = module.split(".")
+    found: object = importlib.import_module(parts[0])
+    for part in parts[1:]:
+        # torch._C._aoti is an attribute that cannot be imported; others are modules not yet imported.
+        if not hasattr(found, part):
+            try:
+                importlib.import_module(f"{found.__name__}.{part}")  # type: ignore[attr-defined]
+            except ImportError:
+                return False
+        found = getattr(found, part)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            return False
+        found = getattr(found, part)
+    return True
+
+
+def main(argv: list[str], *, launcher: str) -> int:
+    """Write what was found as JSON to the file named by the only argument."""
+    del launcher
+    found = find()
+    with open(argv[0], "w", encoding="utf-8") as file:  # noqa: PTH123
+        json.dump({"version": found.version, "reason": found.reason, "message": found.message}, file)
+    return 0

@@ -1,0 +1,83 @@
+"""The program of a fresh process: load the model, answer once, say how long it took and what had to be imported.
+
+Why it exists: only a new process shows what a pod pays for its first answer, and whether the artifact alone is enough.
+It does what a user's own script does and knows nothing of artifacts; that `torch.compile` is served by Preheat comes
+from the environment it is started in, as in a pod.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Imports that a first answer from a package must do without.
+_COMPILER = ("torch._inductor", "torch._dynamo")
+
+
+def main(argv: Sequence[str], *, launcher: str) -> int:
+    """Write what was seen as JSON to `--answer`.
+
+    `--started` is the starting process's monotonic clock just before it started this one, which is the same clock.
+    """
+    del launcher
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--request", type=Path, required=True)
+    parser.add_argument("--module", required=True)
+    parser.add_argument("--bucket", required=True)
+    parser.add_argument("--compile", choices=["no", "yes"], required=True, help="whether to call torch.compile")
+    parser.add_argument(
+        "--compare", choices=["no", "yes"], required=True, help="whether to compare all sizes with eager"
+    )
+    parser.add_argument("--started", type=float, required=True)
+    parser.add_argument("--answer", type=Path, required=True)
+    options = parser.parse_args(argv)
+
+    import torch
+
+    imported = time.monotonic()
+    before = {name for name in _COMPILER if name in sys.modules}
+
+    from preheat_compiler.inputs import build_call, pick_sizes
+    from preheat_compiler.model import device_of, find_module, load_factory
+    from preheat_compiler.request import read_request
+
+    spec, bucket = read_request(options.request).target(options.module, options.bucket)
+    module = find_module(load_factory(read_request(options.request).factory), spec.path)
+    sizes = pick_sizes(bucket)
+    call = build_call(bucket, sizes[0], seed=1, device=device_of(module))
+    with torch.no_grad():
+        served = torch.compile(module) if options.compile == "yes" else module
+        answer = served(*call.args, **call.kwargs)
+        _wait(torch)
+        first = time.monotonic()
+        seen = {
+            "seconds": first - options.started,
+            "afterImport": first - imported,
+            "imported": sorted(name for name in _COMPILER if name in sys.modules and name not in before),
+            "maximum": None,
+            "why": "",
+        }
+        if options.compare == "yes":
+            from preheat_compiler.compare import difference
+
+            worst = difference(answer, module(*call.args, **call.kwargs))
+            for more in sizes[1:]:
+                call = build_call(bucket, more, seed=1, device=device_of(module))
+                worst = worst.worst(difference(served(*call.args, **call.kwargs), module(*call.args, **call.kwargs)))
+            seen.update(maximum=str(worst.maximum), why=worst.why)
+    options.answer.write_text(json.dumps(seen), encoding="utf-8")
+    return 0
+
+
+def _wait(torch: object) -> None:
+    # A GPU's call returns before its answer is there.
+    cuda = getattr(torch, "cuda", None)
+    if cuda is not None and cuda.is_available() and cuda.is_initialized():
+        cuda.synchronize()

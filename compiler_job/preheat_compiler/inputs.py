@@ -1,0 +1,149 @@
+"""Turns a bucket into example calls.
+
+Why it exists: a bucket says which sizes and dtypes a module meets, a compiler needs real tensors. The sizes that are
+picked decide what is proved: both ends of every range (where 0/1 specialisation and rounding go wrong), and in
+between one call that is used for tracing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from preheat_compiler.request import Bucket, ConstSpec, Dim, TensorSpec
+from preheat_compiler.verdict import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+    from preheat_compiler.package import DimRange, ExampleCall
+
+#: torch's names of the dtypes a tensor argument may have.
+DTYPES = (
+    "float64", "float32", "float16", "bfloat16", "complex64", "complex128",
+    "int64", "int32", "int16", "int8", "uint8", "bool",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """One choice of a size for every dim of a bucket; `name` says which (`typical`, `low` or `high`)."""
+
+    name: str
+    by_dim: Mapping[str, int]
+
+
+def legal_ends(dim: Dim) -> tuple[int, int]:
+    """The least and the largest size of `dim` that is a multiple of its `multiple_of`."""
+    return -(-dim.minimum // dim.multiple_of) * dim.multiple_of, dim.maximum // dim.multiple_of * dim.multiple_of
+
+
+def pick_sizes(bucket: Bucket) -> tuple[Sizes, ...]:
+    """The sizes to trace, measure and prove with: `typical` first, then `low` and `high` where they differ from it.
+
+    `typical` avoids 0 and 1, which tracing takes for constants, and gives no two dims the same size where their ranges
+    allow it, because tracing could take equal sizes for one size.
+    """
+    low: dict[str, int] = {}
+    high: dict[str, int] = {}
+    typical: dict[str, int] = {}
+    fixed = {size for spec in _tensors(bucket) for size in spec.shape if isinstance(size, int)}
+    for dim in bucket.dims:
+        low[dim.name], high[dim.name] = legal_ends(dim)
+        typical[dim.name] = _typical(dim, avoid=fixed | set(typical.values()))
+    picked = [Sizes(name="typical", by_dim=typical)]
+    for name, sizes in (("low", low), ("high", high)):
+        if all(sizes != other.by_dim for other in picked):
+            picked.append(Sizes(name=name, by_dim=sizes))
+    return tuple(picked)
+
+
+def _typical(dim: Dim, *, avoid: set[int]) -> int:
+    first, last = legal_ends(dim)
+    step = dim.multiple_of
+    middle = first + (last - first) // step // 2 * step
+    # Nearest to the middle first; a range may be long, so only some hundred candidates are looked at.
+    candidates = [middle + sign * step * distance for distance in range(200) for sign in (1, -1)]
+    allowed = [size for size in candidates if first <= size <= last]
+    for size in allowed:
+        if size > 1 and size not in avoid:
+            return size
+    return next((size for size in allowed if size > 1), last)
+
+
+def ranged_dims(bucket: Bucket) -> dict[str, Dim]:
+    """The dims that really vary; one whose range holds a single size is a plain size."""
+    return {dim.name: dim for dim in bucket.dims if legal_ends(dim)[0] != legal_ends(dim)[1]}
+
+
+def dynamic_shapes(bucket: Bucket) -> dict[int | str, dict[int, DimRange]] | None:
+    """Which sizes vary, as `package.build_package` takes them; None when none does."""
+    from preheat_compiler.package import DimRange
+
+    ranges = {
+        name: DimRange(name=name, minimum=legal_ends(dim)[0], maximum=legal_ends(dim)[1], multiple_of=dim.multiple_of)
+        for name, dim in ranged_dims(bucket).items()
+    }
+    shapes: dict[int | str, dict[int, DimRange]] = {}
+    arguments: list[tuple[int | str, TensorSpec | ConstSpec]] = [*enumerate(bucket.args), *bucket.kwargs]
+    for where, spec in arguments:
+        varying = {
+            index: ranges[size]
+            for index, size in enumerate(spec.shape if isinstance(spec, TensorSpec) else ())
+            if isinstance(size, str) and size in ranges
+        }
+        if varying:
+            shapes[where] = varying
+    return shapes or None
+
+
+def build_call(bucket: Bucket, sizes: Sizes, *, seed: int, device: str = "cpu") -> ExampleCall:
+    """One call of the bucket on `device`; the same seed gives the same values in every process.
+
+    Floats are normal unless low and high are given (then uniform); integers are uniform in low (default 0) to high
+    (default 2), high excluded; bools are even. Raises TargetError(InputsRefused) for a dtype that torch lacks.
+    """
+    import torch
+
+    from preheat_compiler.package import ExampleCall
+
+    generator = torch.Generator(device="cpu").manual_seed(seed)
+
+    def build(spec: TensorSpec | ConstSpec) -> Any:
+        if isinstance(spec, ConstSpec):
+            return spec.value
+        return _tensor(spec, sizes, generator).to(device)
+
+    args = tuple(build(spec) for spec in bucket.args)
+    return ExampleCall(args=args, kwargs={name: build(spec) for name, spec in bucket.kwargs})
+
+
+def _tensor(spec: TensorSpec, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
+    import torch
+
+    if spec.dtype not in DTYPES or not hasattr(torch, spec.dtype):
+        raise TargetError("InputsRefused", f"dtype {spec.dtype!r} is not one of {', '.join(DTYPES)}")
+    dtype = getattr(torch, spec.dtype)
+    shape = tuple(sizes.by_dim[size] if isinstance(size, str) else size for size in spec.shape)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, shape, generator=generator).to(dtype)
+    if not (dtype.is_floating_point or dtype.is_complex):
+        low = int(spec.low) if spec.low is not None else 0
+        high = int(spec.high) if spec.high is not None else max(low + 2, 2)
+        return torch.randint(low, high, shape, generator=generator).to(dtype)
+    if spec.low is None and spec.high is None:
+        # Drawn in a precision that every CPU has; a half's own generator may be missing.
+        wide = torch.complex128 if dtype.is_complex else torch.float64
+        return torch.randn(shape, generator=generator, dtype=wide).to(dtype)
+    low_value = float(spec.low) if spec.low is not None else min(0.0, float(spec.high or 0) - 1.0)
+    high_value = float(spec.high) if spec.high is not None else low_value + 1.0
+    return (torch.rand(shape, generator=generator, dtype=torch.float64) * (high_value - low_value) + low_value).to(
+        dtype
+    )
+
+
+def _tensors(bucket: Bucket) -> list[TensorSpec]:
+    specs = [*bucket.args, *(spec for _, spec in bucket.kwargs)]
+    return [spec for spec in specs if isinstance(spec, TensorSpec)]

@@ -1,0 +1,126 @@
+"""Lays out one target's artifact as a serving pod would have it.
+
+Why it exists: the last proof of an artifact is a process that meets it exactly as a pod does: through the entry point
+of `preheat_runtime`, a manifest, and files below `revision/`; anything less would prove another code path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import preheat_runtime
+from preheat_runtime.manifest import MAX_PIECE_BYTES, File, Manifest, Piece, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from preheat_compiler.request import Request
+
+#: Words that start a compiler. In a serving pod none may run.
+COMPILERS = (
+    "g++",
+    "gcc",
+    "c++",
+    "cc",
+    "clang",
+    "clang++",
+    "cc1plus",
+    "ld",
+    "as",
+    "nvcc",
+    "ptxas",
+    "ninja",
+    "icpx",
+    "g++-12",
+    "g++-13",
+)
+
+
+def lay_out(
+    folder: Path, artifact: Path, *, request: Request, module: str, bucket: str, tier: str,
+    request_key: str, fingerprint: Mapping[str, Any],
+) -> Path:  # fmt: skip
+    """Make `folder` what `/opt/preheat` is in a pod with this one artifact, Kept; returns `folder`.
+
+    Files are linked where the file system can, else copied.
+    """
+    target = folder / "revision" / module / bucket / request.hardware
+    shutil.copytree(artifact, target, copy_function=_link)
+    manifest = Manifest(
+        namespace=request.namespace,
+        name=request.name,
+        uid=request.uid,
+        revision=request.revision,
+        image=request.image,
+        image_python_path=os.environ.get("PYTHONPATH") or None,
+        targets=(
+            Target(
+                module=module, bucket=bucket, hardware=request.hardware, verdict="Kept", reason="GatesMet", message="",
+                tier=tier, request_key=request_key, fingerprint=fingerprint, figures={}, files=_files(target),
+            ),
+        ),
+    )  # fmt: skip
+    (folder / "revision" / "manifest.json").write_bytes(manifest.to_bytes())
+    _install_runtime(folder / "site")
+    return folder
+
+
+def shims(folder: Path, *, log: Path, pass_on: bool) -> Path:
+    """A folder for the front of PATH: its compilers write a line to `log`, then fail, or (`pass_on`) run the real ones."""
+    folder.mkdir(parents=True)
+    for name in COMPILERS:
+        real = shutil.which(name)
+        if pass_on and real is None:
+            continue
+        then = f'exec "{real}" "$@"' if pass_on else f'echo "preheat: {name} is not there in a pod" >&2; exit 127'
+        shim = folder / name
+        shim.write_text(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >>"{log}"\n{then}\n', encoding="utf-8")
+        shim.chmod(0o755)
+    return folder
+
+
+def compiler_runs(log: Path) -> int:
+    """How many compiles the shims saw; asking a compiler for its version is none."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return 0
+    return sum(1 for line in lines if not {"--version", "-v", "-dumpversion", "--help"} & set(line.split()[1:]))
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _install_runtime(site: Path) -> None:
+    source = Path(preheat_runtime.__file__).resolve().parent
+    shutil.copytree(source, site / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+    info = site / f"{source.name}-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: preheat-runtime\nVersion: 0\n", encoding="ascii")
+    (info / "entry_points.txt").write_text(
+        "[torch.backends]\npreheat = preheat_runtime.hook:autoload\n", encoding="ascii"
+    )
+
+
+def _files(folder: Path) -> tuple[File, ...]:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return tuple(_file(path, path.relative_to(folder).as_posix()) for path in paths)
+
+
+def _file(path: Path, name: str) -> File:
+    whole = hashlib.sha256()
+    pieces: list[Piece] = []
+    with path.open("rb") as file:
+        while data := file.read(MAX_PIECE_BYTES):
+            whole.update(data)
+            digest = hashlib.sha256(data).hexdigest()
+            pieces.append(Piece(sha256=digest, size=len(data), stored_size=len(data), encoding="identity"))
+    return File(path=name, size=sum(piece.size for piece in pieces), sha256=whole.hexdigest(), pieces=tuple(pieces))

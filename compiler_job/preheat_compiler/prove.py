@@ -1,0 +1,274 @@
+"""Proves that an artifact answers right where it will be used.
+
+Why it exists: a wrong answer is worse than a slow start, and every way in which a package was seen to be silently wrong
+(weights baked in, sizes at the ends of a range, code that only works where it was built) has a proof here, which every
+artifact passes before it is Kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import site
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from preheat_compiler import processes
+from preheat_compiler.compare import Difference, difference
+from preheat_compiler.inputs import Sizes, build_call
+from preheat_compiler.intervals import median
+from preheat_compiler.layout import compiler_runs, lay_out, shims
+from preheat_compiler.verdict import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import torch
+
+    from preheat_compiler.report import Report
+    from preheat_compiler.request import Bucket, Request
+
+#: Seeds of the inputs that answers are compared on; the first is also what fresh processes use.
+SEEDS = (1, 2)
+#: Random weights make numbers that training never would; a baked-in weight is wrong by more than a tenth.
+_RANDOM_WEIGHTS_SLACK = 10.0
+_RANDOM_WEIGHTS_FLOOR = 1e-2
+_FRESH_PAIRS = 3
+
+
+def against_eager(
+    compiled: Callable[..., Any],
+    module: torch.nn.Module,
+    bucket: Bucket,
+    sizes: tuple[Sizes, ...],
+    *,
+    device: str,
+    report: Report,
+) -> Difference:
+    """The worst difference from eager over all sizes and seeds; each is noted in the report."""
+    worst = Difference()
+    for each in sizes:
+        for seed in SEEDS:
+            # Built twice: a module that writes to its inputs must not feed one call's leftovers to the other.
+            first, second = (build_call(bucket, each, seed=seed, device=device) for _ in range(2))
+            seen = difference(compiled(*first.args, **first.kwargs), module(*second.args, **second.kwargs))
+            report.difference(f"{each.name}, seed {seed}", seen)
+            worst = worst.worst(seen)
+    return worst
+
+
+def no_weight_is_baked_in(
+    load: Callable[[], Callable[..., Any]], module: torch.nn.Module, bucket: Bucket, sizes: Sizes, *,
+    randomise: Callable[[torch.nn.Module, int], None], device: str, allowed: float, report: Report,
+) -> None:  # fmt: skip
+    """Give `module` other weights, bind the package to them anew, and compare; destroys the module's weights.
+
+    Raises TargetError(ProofFailed) when the answers differ, or when random weights only ever make NaN or infinity.
+    """
+    import torch
+    from torch.utils import _pytree as pytree
+
+    call = build_call(bucket, sizes, seed=SEEDS[0], device=device)
+    trained = module(*call.args, **call.kwargs)
+    for seed in range(1, 6):
+        randomise(module, seed)
+        eager = module(*call.args, **call.kwargs)
+        leaves = [leaf for leaf in pytree.tree_leaves(eager) if isinstance(leaf, torch.Tensor)]
+        if not all(bool(torch.isfinite(leaf).all()) for leaf in leaves):
+            continue
+        seen = difference(load()(*call.args, **call.kwargs), eager)
+        report.difference(f"{sizes.name}, seed {SEEDS[0]}, random weights {seed}", seen)
+        limit = max(allowed * _RANDOM_WEIGHTS_SLACK, _RANDOM_WEIGHTS_FLOOR)
+        if not seen.maximum <= limit:
+            raise TargetError(
+                "ProofFailed",
+                f"with other weights the package's answer differs from eager's by {seen.words(limit)}: "
+                "something of the weights is baked into the code. Pods run without it; please report this model.",
+            )
+        # How much the answer moved says how much this proof can see.
+        report.note("proofs", name="random weights", answerMoved=str(difference(eager, trained).maximum))
+        return
+    raise TargetError(
+        "ProofFailed",
+        "with random weights the model only gives NaN or infinity, so it cannot be proved that no weight is baked in. "
+        "Pods run without it.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstAnswers:
+    """Seconds from starting a process to its first answer: served from the artifact, and eager; medians."""
+
+    served: float
+    eager: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreshProof:
+    """Runs fresh processes that see one artifact as a pod does; everything they leave behind lies below `work`."""
+
+    launcher: Path
+    request_file: Path
+    request: Request
+    module: str
+    bucket: str
+    work: Path
+    report: Report
+    left: Callable[[], float]
+
+    def first_answers(
+        self, artifact: Path, *, tier: str, request_key: str, fingerprint: Mapping[str, Any], allowed: float
+    ) -> FirstAnswers:
+        """Prove that a pod is served (`hot` from a package, `warm` from caches) and right, and time it beside eager.
+
+        Raises TargetError(ProofFailed) saying what was not so.
+        """
+        served: list[float] = []
+        eager: list[float] = []
+        for turn in range(_FRESH_PAIRS):
+            # Anew each time: a cache directory must serve a second pod from what the first one got.
+            place = self.work / f"pod-{turn}"
+            lay_out(
+                place / "preheat", artifact, request=self.request, module=self.module, bucket=self.bucket, tier=tier,
+                request_key=request_key, fingerprint=fingerprint,
+            )  # fmt: skip
+            served.append(self._served(place, tier=tier, allowed=allowed, compare=turn == 0))
+            shutil.rmtree(place, ignore_errors=True)
+            eager.append(
+                self._run(self.work / f"eager-{turn}", compile_="no", compare="no", more={"PREHEAT_DISABLE": "1"})[0][
+                    "seconds"
+                ]
+            )
+            shutil.rmtree(self.work / f"eager-{turn}", ignore_errors=True)
+            if self.left() < 3 * (served[-1] + eager[-1]):
+                break
+        self.report.note(
+            "firstAnswers", served=[f"{each:.3f}" for each in served], eager=[f"{each:.3f}" for each in eager]
+        )
+        return FirstAnswers(served=median(served), eager=median(eager))
+
+    def _served(self, place: Path, *, tier: str, allowed: float, compare: bool) -> float:
+        work = place / "work"
+        work.mkdir(parents=True)
+        more = {
+            "PREHEAT_DIR": str(place / "preheat"),
+            "PREHEAT_WORK_DIR": str(work),
+            "PREHEAT_MODEL": self.request.name,
+            "PREHEAT_LOG": "json",
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(place / "preheat" / "site"), os.environ.get("PYTHONPATH")])
+            ),
+        }
+        seen, said, compiles = self._run(
+            place, compile_="yes", compare="yes" if compare else "no", more=more, pass_on=tier == "caches"
+        )
+        line = outcome(said)
+        wanted = "hot" if tier == "package" else "warm"
+        self.report.note("proofs", name="fresh process", outcome=line, compilerRuns=compiles, imported=seen["imported"])
+        fault = _fault(line, wanted=wanted, compiles=compiles, imported=seen["imported"] if tier == "package" else [])
+        if not fault and compare and not float(seen["maximum"]) <= allowed:
+            difference_seen = Difference(maximum=float(seen["maximum"]), why=seen["why"])
+            fault = f"the answer differs from eager's by {difference_seen.words(allowed)}"
+        if fault:
+            raise TargetError(
+                "ProofFailed",
+                f"in a fresh process that sees only the artifact {fault}. Pods run without it; please report this model.",
+            )
+        return float(seen["seconds"])
+
+    def _run(
+        self, place: Path, *, compile_: str, compare: str, more: Mapping[str, str], pass_on: bool = False
+    ) -> tuple[dict[str, Any], str, int]:
+        place.mkdir(parents=True, exist_ok=True)
+        answer, output, log = place / "answer.json", place / "output", place / "compilers"
+        environment = {**pod_environment(place, os.environ), **more}
+        environment["PATH"] = os.pathsep.join(
+            [str(shims(place / "bin", log=log, pass_on=pass_on)), environment.get("PATH", "")]
+        )
+        arguments = ["--request", str(self.request_file), "--module", self.module, "--bucket", self.bucket]
+        arguments += [
+            "--compile",
+            compile_,
+            "--compare",
+            compare,
+            "--started",
+            repr(time.monotonic()),
+            "--answer",
+            str(answer),
+        ]
+        ended = processes.run(
+            self.launcher,
+            "fresh",
+            arguments,
+            seconds=self.left(),
+            environment=environment,
+            output=output,
+            own_group=False,
+        )
+        said = output.read_text(encoding="utf-8", errors="replace")
+        try:
+            seen = json.loads(answer.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            if ended.timed_out:
+                raise TargetError(
+                    "Timeout", "a fresh process did not answer in time. Raise spec.compile.timeoutSeconds."
+                ) from None
+            last = " | ".join(line for line in said.strip().splitlines()[-3:])
+            raise TargetError("ProofFailed", f"a fresh process that loads the model {ended.how}: {last}") from None
+        return seen, said, compiler_runs(log)
+
+
+def _fault(line: Mapping[str, Any], *, wanted: str, compiles: int, imported: list[str]) -> str:
+    """What a served first answer had that it must not have, in words; empty when all is well."""
+    if line.get("outcome") != wanted:
+        why = " ".join(str(line[key]) for key in ("reason", "message") if line.get(key))
+        return f"the first answer was {line.get('outcome', 'not reported')}, not {wanted}{f' ({why})' if why else ''}"
+    if compiles:
+        return f"a compiler ran {compiles} times"
+    return f"the first answer imported {', '.join(imported)}" if imported else ""
+
+
+def pod_environment(place: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` without what the compile left in it: an empty HOME and TMPDIR below `place`, no compiler caches.
+
+    Weights that the model reads from its real home stay reachable through the variables that name such places.
+    """
+    home = Path(environment.get("HOME") or Path.home())
+    cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
+    result = {
+        "XDG_CACHE_HOME": str(cache),
+        "HF_HOME": str(cache / "huggingface"),
+        "TORCH_HOME": str(cache / "torch"),
+        "PYTHONUSERBASE": site.getuserbase(),
+        **environment,
+    }
+    for name in (
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TRITON_CACHE_DIR",
+        "TORCHINDUCTOR_COMPILE_THREADS",
+        "PREHEAT_DISABLE",
+        "CC",
+        "CXX",
+    ):
+        result.pop(name, None)
+    for name, folder in (("HOME", "home"), ("TMPDIR", "tmp")):
+        (place / folder).mkdir(parents=True, exist_ok=True)
+        result[name] = str(place / folder)
+    return result
+
+
+def outcome(said: str) -> dict[str, Any]:
+    """The runtime's own line (`"event": "preheat"`) in what a process said; empty without one."""
+    for line in reversed(said.splitlines()):
+        begin = line.find("{")
+        if begin >= 0 and '"preheat"' in line:
+            try:
+                found = json.loads(line[begin:])
+            except ValueError:
+                continue
+            if isinstance(found, dict) and found.get("event") == "preheat":
+                return found
+    return {}

@@ -1,0 +1,154 @@
+"""Writes report.json: everything that was seen on the way to a target's verdict.
+
+Why it exists: the verdict's message holds 1024 characters; a person who wants to know why a model is slower compiled,
+or which file kept it from being exported, needs the rest. The schema is told in docs/report.md. Numbers are decimal
+strings, as everywhere in Preheat's files.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from preheat_compiler.progress import say
+from preheat_compiler.resources import processors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from preheat_compiler.compare import Difference
+    from preheat_compiler.measure import Speed
+    from preheat_compiler.verdict import TargetResult
+
+FILE = "report.json"
+_MOST_SAMPLES = 200
+
+
+def decimal(value: float, digits: int = 4) -> str | None:
+    """`value` as a decimal string; very small or large ones with an exponent; None for what is no number."""
+    if not math.isfinite(value):
+        return None
+    if value != 0 and not 1e-3 <= abs(value) < 1e9:
+        return f"{value:.{digits - 1}e}"
+    return f"{value:.{digits}f}"
+
+
+class Report:
+    """Collects what is seen while a target is compiled; tells the driver, through `stage_file`, what is going on."""
+
+    def __init__(self, *, target: str, stage_file: Path | None = None) -> None:
+        self._target = target
+        self._stage_file = stage_file
+        self._stages: list[dict[str, Any]] = []
+        self._content: dict[str, Any] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """A part of the work, said aloud and timed, however it ends."""
+        say(f"{self._target}: {name}")
+        if self._stage_file is not None:
+            self._stage_file.write_text(name, encoding="utf-8")
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self._stages.append({"name": name, "seconds": decimal(time.monotonic() - begin, 3)})
+
+    def seconds(self, name: str) -> float:
+        """Seconds spent in the stage of that name, 0 when it did not run."""
+        return sum(float(stage["seconds"]) for stage in self._stages if stage["name"] == name)
+
+    def note(self, section: str, **facts: Any) -> None:
+        """Append one record to a list of the report."""
+        self._content.setdefault(section, []).append(facts)
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """All records noted so far, by section."""
+        return self._content
+
+    def merge(self, sections: dict[str, Any]) -> None:
+        """Append the records of another process's report."""
+        for section, records in sections.items():
+            self._content.setdefault(section, []).extend(records)
+
+    def difference(self, what: str, seen: Difference) -> None:
+        """A comparison with eager."""
+        self.note("errors", inputs=what, maximum=decimal(seen.maximum), mean=decimal(seen.mean), why=seen.why)
+
+    def speed(self, sizes: str, seen: Speed) -> None:
+        """One measurement with its samples (at most 200 of them)."""
+        interval = seen.speedup
+        self.note(
+            "speed",
+            inputs=sizes,
+            eagerP50Ms=decimal(seen.eager_p50 * 1e3),
+            compiledP50Ms=decimal(seen.compiled_p50 * 1e3),
+            speedup=decimal(interval.estimate),
+            speedupLow=decimal(interval.low),
+            speedupHigh=decimal(interval.high),
+            pairs=interval.samples,
+            callsPerSample=seen.repeats,
+            eagerMs=_milliseconds(seen.eager),
+            compiledMs=_milliseconds(seen.compiled),
+        )
+
+    def write(self, folder: Path, result: TargetResult, *, hardware: str) -> None:
+        """Write report.json into `folder`; raises OSError."""
+        content = {
+            "formatVersion": 1,
+            "hardware": hardware,
+            **{key: value for key, value in result.to_json().items() if key not in {"directory", "files"}},
+            "message": result.message,
+            "stages": self._stages,
+            **self._content,
+            "environment": environment(),
+        }
+        text = json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False)
+        write_atomically(folder / FILE, text + "\n")
+
+
+def environment() -> dict[str, Any]:
+    """The machine and the interpreter: facts, no environment variables (they may hold secrets)."""
+    return {
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "processors": processors(),
+        "nodeProcessors": os.cpu_count(),
+    }
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write `text` so that `path` is either the old file or the whole new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _milliseconds(samples: Sequence[float]) -> list[str | None]:
+    return [decimal(sample * 1e3) for sample in samples[-_MOST_SAMPLES:]]
+
+
+def _processor() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)

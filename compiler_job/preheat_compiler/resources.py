@@ -1,0 +1,45 @@
+"""What this container may use: processors and the kernel's count of kills for memory.
+
+Why it exists: in a pod `os.cpu_count()` is the node's, and a compiler that starts 64 threads under a quota of two
+processors is throttled and runs out of memory; and a SIGKILL alone does not say that memory was the cause.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def processors(cgroup: Path = _CGROUP) -> int:
+    """Processors this process may use, at least 1: its affinity, bounded by the cgroup's quota (v2, v1), rounded up."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _quota(cgroup)
+    return max(1, min(available, -(-quota[0] // quota[1]))) if quota else max(1, available)
+
+
+def memory_kills(cgroup: Path = _CGROUP) -> int | None:
+    """How many processes of this container the kernel killed for memory so far; None where that cannot be read."""
+    for path in (cgroup / "memory.events", cgroup / "memory" / "memory.oom_control"):
+        for line in _text(path).splitlines():
+            word, _, count = line.partition(" ")
+            if word == "oom_kill" and count.isdecimal():
+                return int(count)
+    return None
+
+
+def _quota(cgroup: Path) -> tuple[int, int] | None:
+    words = _text(cgroup / "cpu.max").split()
+    if not words:
+        words = [_text(cgroup / "cpu" / f"cpu.cfs_{part}_us").strip() for part in ("quota", "period")]
+    if len(words) != 2 or not all(word.isdecimal() for word in words) or int(words[1]) == 0:
+        return None
+    return int(words[0]), int(words[1])
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except OSError:
+        return ""

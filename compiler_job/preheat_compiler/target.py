@@ -1,0 +1,348 @@
+"""Compiles one target, in a process of its own: load, run eager, build, measure, prove, decide.
+
+Why it exists: this is the whole story of a target, told once, top to bottom. Everything below it is a part with a name;
+everything that can go wrong leaves here as a verdict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import shutil
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from preheat_compiler import package
+from preheat_compiler.caches import CachesError, compile_caches
+from preheat_compiler.compare import difference
+from preheat_compiler.decide import Decision, allowed_error, decide
+from preheat_compiler.faults import common_reason, describe, failed, redact
+from preheat_compiler.inputs import Sizes, build_call, dynamic_shapes, pick_sizes
+from preheat_compiler.model import device_of, find_module, load_factory
+from preheat_compiler.prove import SEEDS, FreshProof, against_eager, no_weight_is_baked_in
+from preheat_compiler.report import FILE as REPORT_FILE
+from preheat_compiler.report import Report, decimal, write_atomically
+from preheat_compiler.request import Bucket, Module, Request, read_request, request_key
+from preheat_compiler.speed import speed_of
+from preheat_compiler.verdict import TargetError, TargetResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from preheat_compiler.compare import Difference
+    from preheat_compiler.measure import Speed
+
+
+@dataclass(kw_only=True)
+class Work:
+    """One target while it is compiled: what was asked, where it lies, and what is known so far."""
+
+    launcher: Path
+    request_file: Path
+    request: Request
+    module: Module
+    bucket: Bucket
+    folder: Path
+    deadline: float
+    report: Report
+    device: str = "cpu"
+    fingerprint: dict[str, Any] = field(default_factory=dict)
+    request_key: str | None = None
+    allowed: float = 0.0
+    figures: dict[str, str] = field(default_factory=dict)
+    tier: str | None = None
+
+    @property
+    def artifact(self) -> Path:
+        """The folder of what is kept."""
+        return self.folder / "artifact"
+
+    def left(self) -> float:
+        """Seconds until this target's time is over."""
+        return self.deadline - time.monotonic()
+
+    def figure(self, **values: float) -> None:
+        """Record figures; what is no number is left out."""
+        self.figures.update({name: text for name, value in values.items() if (text := decimal(value)) is not None})
+
+
+def main(argv: Sequence[str], *, launcher: str) -> int:
+    """Compile the target and write `verdict.json` to the work folder."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--request", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--module", required=True)
+    parser.add_argument("--bucket", required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    options = parser.parse_args(argv)
+    request = read_request(options.request)
+    module, bucket = request.target(options.module, options.bucket)
+    work = Work(
+        launcher=Path(launcher),
+        request_file=options.request,
+        request=request,
+        module=module,
+        bucket=bucket,
+        folder=options.work,
+        deadline=time.monotonic() + options.seconds,
+        report=Report(target=f"{options.module}/{options.bucket}", stage_file=options.work / "stage"),
+    )
+    result = compile_target(work)
+    try:
+        work.report.write(work.artifact, result, hardware=request.hardware)
+    except OSError as error:
+        # On a full disk the verdict matters more than its explanation.
+        work.report.note("faults", error=describe(error))
+    files = [path.relative_to(work.artifact).as_posix() for path in work.artifact.rglob("*") if path.is_file()]
+    record = {**result.to_json(), "files": sorted(files)}
+    write_atomically(work.folder / "verdict.json", json.dumps(record))
+    return 0
+
+
+def compile_target(work: Work) -> TargetResult:
+    """The verdict on the target; its artifact's files lie in `work.artifact`."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            decision = _decide(work)
+    except TargetError as error:
+        return _failed(work, error.reason, str(error))
+    except Exception as error:
+        traceback.print_exc()
+        reason = common_reason(error)
+        words = describe(error)
+        return _failed(work, reason or "Internal", words if reason else f"the compile driver failed: {words}")
+    if decision.verdict == "Rejected":
+        _remove_all_but(work.artifact, "target.json")
+    return _result(work, verdict=decision.verdict, reason=decision.reason, message=redact(decision.message))
+
+
+def _decide(work: Work) -> Decision:
+    report = work.report
+    with report.stage("loading the model"):
+        module = find_module(load_factory(work.request.factory), work.module.path)
+        work.device = device_of(module)
+        _observe(work)
+    sizes = pick_sizes(work.bucket)
+    with report.stage("running eager"):
+        _run_eager(work, module, sizes)
+    try:
+        with report.stage("building the package"):
+            _build(work, module, sizes[0])
+    except package.NotPackageable as error:
+        why = _words(error)
+        report.note("fallbacks", tier="package", why=why)
+        return _through_caches(work, module, sizes, why)
+    work.tier = "package"
+    compiled = package.load_package(work.artifact, module)
+    with report.stage("comparing with eager"):
+        seen = against_eager(compiled, module, work.bucket, sizes, device=work.device, report=report)
+        _error_figures(work, seen)
+    speed = None
+    if seen.maximum <= work.allowed:
+        with report.stage("measuring"):
+            speed = speed_of(
+                compiled, module, work.bucket, sizes, keep_if=work.request.keep_if, seed=SEEDS[0], device=work.device,
+                seconds=work.left(), report=report,
+            )  # fmt: skip
+            _speed_figures(work, speed)
+    decision = _verdict(work, seen, speed)
+    if decision.verdict == "Kept":
+        del compiled
+        with report.stage("proving with random weights"):
+            no_weight_is_baked_in(
+                lambda: package.load_package(work.artifact, module), module, work.bucket, sizes[0],
+                randomise=package.randomise_, device=work.device, allowed=work.allowed, report=report,
+            )  # fmt: skip
+        del module
+        gc.collect()
+        _first_answers(work)
+    return decision
+
+
+def _observe(work: Work) -> None:
+    from preheat_runtime import fingerprint
+
+    seen = fingerprint.observe(cpu_isa=work.request.cpu_isa, device=work.device.partition(":")[0])
+    work.fingerprint = seen.to_json()
+    work.request_key = request_key(work.request, work.module.name, work.bucket.name, work.fingerprint)
+
+
+def _run_eager(work: Work, module: torch.nn.Module, sizes: tuple[Sizes, ...]) -> None:
+    """Run the module at every size, twice at the first; raises TargetError (InputsRefused, Nondeterministic)."""
+    answers = []
+    for each in (sizes[0], *sizes):
+        call = build_call(work.bucket, each, seed=SEEDS[0], device=work.device)
+        try:
+            answers.append(module(*call.args, **call.kwargs))
+        except Exception as error:
+            at = f" at the {each.name} sizes {dict(each.by_dim)}" if each.by_dim else ""
+            raise failed(
+                "InputsRefused", f"the model refused the inputs of bucket {work.bucket.name!r}{at}", error,
+                remedy="Check shapes, dtypes, low and high of args and kwargs in torch.modules[].buckets[].",
+            ) from error  # fmt: skip
+    seen = difference(answers[0], answers[1])
+    dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in [*module.parameters(), *module.buffers()]]
+    dtypes += [str(value.dtype).removeprefix("torch.") for value in call.args if hasattr(value, "dtype")]
+    work.allowed = float(allowed_error(work.request.keep_if, [*dtypes, *seen.dtypes]))
+    if not seen.maximum <= work.allowed:
+        raise TargetError(
+            "Nondeterministic",
+            f"two eager runs on equal inputs differ by {seen.words(work.allowed)}, so no compiled answer can be checked. Turn off dropout that eval() does not reach "
+            "(F.dropout(..., training=True)), random sampling, and state that grows from call to call.",
+        )
+
+
+def _build(work: Work, module: torch.nn.Module, sizes: Sizes) -> None:
+    example = build_call(work.bucket, sizes, seed=SEEDS[0], device=work.device)
+    begin = time.monotonic()
+    try:
+        info = package.build_package(
+            module, example, dynamic_shapes=dynamic_shapes(work.bucket), out=work.artifact, cpu_isa=work.request.cpu_isa
+        )
+    except package.NotPackageable as error:
+        if reason := common_reason(error):
+            raise failed(reason, "building the package", error, remedy="") from error
+        raise
+    except package.PackageError as error:
+        raise _package_failed(error) from error
+    work.figure(compileSeconds=time.monotonic() - begin, sizeBytes=info.size_bytes)
+    names = {
+        name
+        for name, _ in [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    }
+    if unknown := set(info.constants) - names:
+        raise TargetError(
+            "ProofFailed", f"the package uses {', '.join(sorted(unknown)[:5])}, which the module does not have"
+        )
+    work.report.note("package", constants=len(info.constants), files=list(info.files))
+
+
+def _package_failed(error: package.PackageError) -> TargetError:
+    reason = common_reason(error)
+    if reason is not None:
+        return failed(reason, "building the package", error, remedy="")
+    words = _words(error)
+    if isinstance(error, package.InputsRefused):
+        return TargetError("InputsRefused", f"{words}. Check args and kwargs of the bucket.")
+    if isinstance(error, package.CompilerMissing):
+        return TargetError(
+            "CompilerMissing", f"{words}. Install g++ in the image (Debian: apt-get install g++); pods do not need it."
+        )
+    if isinstance(error, package.IsaUnavailable):
+        return TargetError(
+            "DeviceMissing", f"{words}. Choose other nodes (hardware[].nodeSelector) or another hardware[].cpuIsa."
+        )
+    return TargetError("CompileFailed", f"{words}. See report.json and the log of container compile.")
+
+
+def _through_caches(work: Work, module: torch.nn.Module, sizes: tuple[Sizes, ...], why: str) -> Decision:
+    """The next tier: what torch.compile itself leaves in its cache directory."""
+    work.tier = "caches"
+    example = build_call(work.bucket, sizes[0], seed=SEEDS[0], device=work.device)
+    try:
+        package.describe_target(
+            module, example, dynamic_shapes=dynamic_shapes(work.bucket), out=work.artifact, cpu_isa=work.request.cpu_isa
+        )
+    except package.PackageError as error:
+        raise TargetError(
+            "CompileFailed", redact(f"neither as a package ({why}) nor from caches: {_words(error)}")
+        ) from error
+    del module, example
+    gc.collect()
+    begin = time.monotonic()
+    try:
+        with work.report.stage("filling the caches"):
+            seen, speed = compile_caches(
+                launcher=work.launcher, request_file=work.request_file, module=work.module.name,
+                bucket=work.bucket.name, work=work.folder, artifact=work.artifact, report=work.report, seconds=work.left(),
+            )  # fmt: skip
+    except CachesError as error:
+        raise TargetError(error.reason, redact(f"not as a package ({why}), and torch.compile: {error}")) from error
+    work.figure(compileSeconds=time.monotonic() - begin)
+    work.figure(sizeBytes=sum(path.stat().st_size for path in work.artifact.rglob("*") if path.is_file()))
+    _error_figures(work, seen)
+    if speed is not None:
+        _speed_figures(work, speed)
+    decision = _verdict(work, seen, speed)
+    if decision.verdict == "Kept":
+        _first_answers(work)
+    return Decision(
+        verdict=decision.verdict,
+        reason=decision.reason,
+        message=f"served from compiler caches, not as a package: {why}. {decision.message}",
+    )
+
+
+def _first_answers(work: Work) -> None:
+    proof = FreshProof(
+        launcher=work.launcher, request_file=work.request_file, request=work.request, module=work.module.name,
+        bucket=work.bucket.name, work=work.folder / "fresh", report=work.report, left=work.left,
+    )  # fmt: skip
+    with work.report.stage("proving in fresh processes"):
+        seen = proof.first_answers(
+            work.artifact,
+            tier=work.tier or "",
+            request_key=work.request_key or "",
+            fingerprint=work.fingerprint,
+            allowed=work.allowed,
+        )
+    work.figure(firstAnswerSeconds=seen.served, eagerFirstAnswerSeconds=seen.eager)
+
+
+def _verdict(work: Work, error: Difference, speed: Speed | None) -> Decision:
+    interval = speed.speedup if speed is not None else None
+    return decide(work.request.keep_if, error=error.maximum, allowed=work.allowed, speedup=interval)
+
+
+def _error_figures(work: Work, error: Difference) -> None:
+    work.figure(maxError=error.maximum, meanError=error.mean)
+
+
+def _speed_figures(work: Work, speed: Speed) -> None:
+    interval = speed.speedup
+    work.figure(eagerP50Ms=speed.eager_p50 * 1e3, compiledP50Ms=speed.compiled_p50 * 1e3)
+    work.figure(speedup=interval.estimate, speedupLow=interval.low, speedupHigh=interval.high)
+
+
+def _failed(work: Work, reason: str, message: str) -> TargetResult:
+    _remove_all_but(work.artifact, REPORT_FILE)
+    work.tier = None
+    return _result(work, verdict="Failed", reason=reason, message=redact(message))
+
+
+def _result(work: Work, *, verdict: str, reason: str, message: str) -> TargetResult:
+    return TargetResult(
+        module=work.module.name,
+        bucket=work.bucket.name,
+        verdict=verdict,
+        reason=reason,
+        message=message,
+        tier=work.tier if verdict == "Kept" else None,
+        request_key=work.request_key,
+        fingerprint=work.fingerprint or None,
+        figures=work.figures,
+    )
+
+
+def _remove_all_but(folder: Path, name: str) -> None:
+    for path in folder.iterdir():
+        if path.name == name:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _words(error: package.PackageError) -> str:
+    text = " ".join(str(error).split())
+    text = f"{text[:500]} ..." if len(text) > 500 else text
+    return redact(f"{type(error).__name__}: {text}{f' ({error.where})' if error.where else ''}")
