@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from preheat_operator.store.errors import PieceCorruptError
 from preheat_runtime.manifest import MAX_PIECE_BYTES, Piece
@@ -73,7 +73,7 @@ def verify_stored(piece: Piece, chunks: Iterator[bytes], write: Callable[[bytes]
         raise PieceCorruptError(f"blob {piece.sha256} holds other bytes than its name says")
 
 
-def decode(piece: Piece, stored: BinaryIO, write: Callable[[bytes], object]) -> None:
+def decode(piece: Piece, stored: IO[bytes], write: Callable[[bytes], object]) -> None:
     """Write the raw bytes of a verified piece; `stored` stands at its beginning.
 
     Raises PieceCorruptError when they are not exactly `piece.size`: the publisher was wrong or lied.
@@ -88,7 +88,7 @@ def decode(piece: Piece, stored: BinaryIO, write: Callable[[bytes], object]) -> 
         raise PieceCorruptError(f"blob {piece.sha256} does not decode to the {piece.size} bytes of the manifest")
 
 
-def _decoded_chunks(piece: Piece, stored: BinaryIO) -> Iterator[bytes]:
+def _decoded_chunks(piece: Piece, stored: IO[bytes]) -> Iterator[bytes]:
     if piece.encoding == "identity":
         while chunk := stored.read(CHUNK_BYTES):
             yield chunk
