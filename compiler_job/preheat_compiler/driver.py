@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import processes
 from preheat_compiler.faults import REMEDIES, describe, redact
+from preheat_compiler.fields import RequestError
 from preheat_compiler.ledger import Ledger
 from preheat_compiler.progress import TERMINATION_LOG, Termination, say
 from preheat_compiler.report import Report, write_atomically
-from preheat_compiler.request import Request, RequestError, read_request
+from preheat_compiler.request import Request, read_request
 from preheat_compiler.resources import processors
 from preheat_compiler.verdict import TargetResult
 
@@ -55,6 +56,8 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     options = parser.parse_args(argv)
     termination = Termination(options.termination_log)
     signal.signal(signal.SIGTERM, _stop)
+    # `publish` runs as another user than this image's.
+    os.umask(0o022)
     try:
         if (options.out / "recovered.json").exists():
             say("a former attempt's result was found in the store: nothing to compile")

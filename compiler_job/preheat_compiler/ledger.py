@@ -95,6 +95,7 @@ class Ledger:
         if result.files:
             final.parent.mkdir(parents=True, exist_ok=True)
             (work / "artifact").replace(final)
+            _make_readable(final)
         shutil.rmtree(work, ignore_errors=True)
         record = {"request": self._request, "result": result.to_json()}
         write_atomically(self._record(result.module, result.bucket), json.dumps(record))
@@ -119,3 +120,9 @@ class Ledger:
 
     def _started(self, module: str, bucket: str) -> Path:
         return self._out / ".results" / module / f"{bucket}.started"
+
+
+def _make_readable(folder: Path) -> None:
+    # `publish` runs as another user, and the user's code may have set any umask.
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)

@@ -175,7 +175,8 @@ class FreshProof:
         if fault:
             raise TargetError(
                 "ProofFailed",
-                f"in a fresh process that sees only the artifact {fault}. Pods run without it; please report this model.",
+                f"in a fresh process that sees only the artifact {fault}. Pods run without it; "
+                "please report this model.",
             )
         return float(seen["seconds"])
 

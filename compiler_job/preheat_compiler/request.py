@@ -11,24 +11,20 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from preheat_compiler.fields import Fields, RequestError
 from preheat_runtime.manifest import canonical_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 FORMAT_VERSION = 1
 CPU_ISAS = ("X86_64_V3", "X86_64_V4", "Native")
 CONSTANT_TYPES = ("Int", "Float", "String", "Bool", "None")
-_SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-
-
-class RequestError(Exception):
-    """request.json is missing, of another version, or names something this driver does not know."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,20 +121,20 @@ def read_request(path: Path) -> Request:
 
 def parse_request(raw: object) -> Request:
     """`raw` as a Request; raises RequestError naming the field."""
-    top = _Fields(raw, "request")
+    top = Fields(raw, "request")
     version = top.integer("formatVersion")
     if version != FORMAT_VERSION:
         raise RequestError(
             f"request.formatVersion: {version} is not known here (only {FORMAT_VERSION}); "
             "the operator and the toolkit image must be of the same version"
         )
-    torch = _Fields(top.take("torch"), "request.torch")
+    torch = Fields(top.take("torch"), "request.torch")
     factory = torch.text("factory")
     if not _FACTORY.fullmatch(factory):
         raise RequestError(f"request.torch.factory: {factory!r} is not of the form package.module:callable")
     modules = torch.list("modules", _module)
     torch.end()
-    gates = _Fields(top.take("keepIf"), "request.keepIf")
+    gates = Fields(top.take("keepIf"), "request.keepIf")
     keep_if = KeepIf(
         min_speedup=gates.decimal("minSpeedup") or Decimal(0), max_error=gates.decimal("maxError", required=False)
     )
@@ -199,7 +195,7 @@ def _check_names(request: Request) -> None:
 
 
 def _module(raw: object, where: str) -> Module:
-    fields = _Fields(raw, where)
+    fields = Fields(raw, where)
     module = Module(
         name=fields.segment("name"), path=fields.text("path", empty=True), buckets=fields.list("buckets", _bucket)
     )
@@ -208,7 +204,7 @@ def _module(raw: object, where: str) -> Module:
 
 
 def _bucket(raw: object, where: str) -> Bucket:
-    fields = _Fields(raw, where)
+    fields = Fields(raw, where)
     bucket = Bucket(
         name=fields.segment("name"),
         dims=fields.list("dims", _dim, required=False),
@@ -220,7 +216,7 @@ def _bucket(raw: object, where: str) -> Bucket:
 
 
 def _dim(raw: object, where: str) -> Dim:
-    fields = _Fields(raw, where)
+    fields = Fields(raw, where)
     dim = Dim(
         name=fields.text("name"),
         minimum=fields.integer("min", minimum=1),
@@ -237,13 +233,13 @@ def _dim(raw: object, where: str) -> Dim:
 
 
 def _keyword(raw: object, where: str) -> tuple[str, TensorSpec | ConstSpec]:
-    fields = _Fields(raw, where)
+    fields = Fields(raw, where)
     name = fields.text("name")
     return name, _argument(fields.rest(), where)
 
 
 def _argument(raw: object, where: str) -> TensorSpec | ConstSpec:
-    fields = _Fields(raw, where)
+    fields = Fields(raw, where)
     tensor, const = fields.take("tensor", required=False), fields.take("const", required=False)
     fields.end()
     if (tensor is None) == (const is None):
@@ -252,7 +248,7 @@ def _argument(raw: object, where: str) -> TensorSpec | ConstSpec:
 
 
 def _tensor(raw: object, where: str) -> TensorSpec:
-    fields = _Fields(raw, where)
+    fields = Fields(raw, where)
     spec = TensorSpec(
         shape=fields.list("shape", _size, required=False),
         dtype=fields.segment("dtype"),
@@ -276,7 +272,7 @@ def _size(raw: object, where: str) -> int | str:
 
 
 def _const(raw: object, where: str) -> ConstSpec:
-    fields = _Fields(raw, where)
+    fields = Fields(raw, where)
     kind = fields.one_of("type", CONSTANT_TYPES)
     text = "" if kind == "None" else fields.text("value", empty=True)
     if kind == "None":
@@ -301,78 +297,7 @@ def _constant(kind: str, text: str) -> bool | int | float | str | None:
 
 
 def _target(raw: object, where: str) -> tuple[str, str]:
-    fields = _Fields(raw, where)
+    fields = Fields(raw, where)
     target = fields.segment("module"), fields.segment("bucket")
     fields.end()
     return target
-
-
-class _Fields:
-    """Takes the fields of one JSON object one by one and, at the end, refuses what is left over."""
-
-    def __init__(self, raw: object, where: str) -> None:
-        if not isinstance(raw, dict):
-            raise RequestError(f"{where}: must be an object")
-        self._left: dict[str, Any] = dict(raw)
-        self._where = where
-
-    def take(self, name: str, *, required: bool = True) -> Any:
-        if name not in self._left and required:
-            raise RequestError(f"{self._where}.{name}: is missing")
-        value = self._left.pop(name, None)
-        if value is None and required:
-            raise RequestError(f"{self._where}.{name}: is null")
-        return value
-
-    def rest(self) -> dict[str, Any]:
-        return self._left
-
-    def end(self) -> None:
-        if self._left:
-            raise RequestError(f"{self._where}.{min(self._left)}: is not a field this driver knows")
-
-    def text(self, name: str, *, empty: bool = False) -> str:
-        value = self.take(name)
-        if not isinstance(value, str) or not (value or empty):
-            raise RequestError(f"{self._where}.{name}: must be text")
-        return value
-
-    def segment(self, name: str) -> str:
-        value = self.text(name)
-        if not _SEGMENT.fullmatch(value) or value.startswith("."):
-            raise RequestError(f"{self._where}.{name}: {value!r} must be of letters, digits, '.', '_' and '-'")
-        return value
-
-    def one_of(self, name: str, choices: tuple[str, ...]) -> str:
-        value = self.text(name)
-        if value not in choices:
-            raise RequestError(f"{self._where}.{name}: {value!r} is none of {', '.join(choices)}")
-        return value
-
-    def integer(self, name: str, *, minimum: int | None = None, default: int | None = None) -> int:
-        value = self.take(name, required=default is None)
-        value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int) or (minimum is not None and value < minimum):
-            least = "" if minimum is None else f" of at least {minimum}"
-            raise RequestError(f"{self._where}.{name}: {value!r} must be an integer{least}")
-        return value
-
-    def decimal(self, name: str, *, required: bool = True) -> Decimal | None:
-        value = self.take(name, required=required)
-        if value is None:
-            return None
-        try:
-            number = Decimal(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else None
-        except InvalidOperation:
-            number = None
-        if number is None or not number.is_finite():
-            raise RequestError(f"{self._where}.{name}: {value!r} is not a decimal number written as text")
-        return number
-
-    def list(self, name: str, read: Callable[[object, str], Any], *, required: bool = True) -> tuple[Any, ...]:
-        value = self.take(name, required=required)
-        if value is None:
-            return ()
-        if not isinstance(value, list):
-            raise RequestError(f"{self._where}.{name}: must be a list")
-        return tuple(read(item, f"{self._where}.{name}[{index}]") for index, item in enumerate(value))

@@ -12,7 +12,6 @@ import json
 import shutil
 import time
 import traceback
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +24,11 @@ from preheat_compiler.inputs import Sizes, build_call, dynamic_shapes, pick_size
 from preheat_compiler.model import device_of, find_module, load_factory
 from preheat_compiler.prove import SEEDS, FreshProof, against_eager, no_weight_is_baked_in
 from preheat_compiler.report import FILE as REPORT_FILE
-from preheat_compiler.report import Report, decimal, write_atomically
-from preheat_compiler.request import Bucket, Module, Request, read_request, request_key
+from preheat_compiler.report import Report, write_atomically
+from preheat_compiler.request import read_request, request_key
 from preheat_compiler.speed import speed_of
 from preheat_compiler.verdict import TargetError, TargetResult
+from preheat_compiler.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,39 +37,6 @@ if TYPE_CHECKING:
 
     from preheat_compiler.compare import Difference
     from preheat_compiler.measure import Speed
-
-
-@dataclass(kw_only=True)
-class Work:
-    """One target while it is compiled: what was asked, where it lies, and what is known so far."""
-
-    launcher: Path
-    request_file: Path
-    request: Request
-    module: Module
-    bucket: Bucket
-    folder: Path
-    deadline: float
-    report: Report
-    device: str = "cpu"
-    fingerprint: dict[str, Any] = field(default_factory=dict)
-    request_key: str | None = None
-    allowed: float = 0.0
-    figures: dict[str, str] = field(default_factory=dict)
-    tier: str | None = None
-
-    @property
-    def artifact(self) -> Path:
-        """The folder of what is kept."""
-        return self.folder / "artifact"
-
-    def left(self) -> float:
-        """Seconds until this target's time is over."""
-        return self.deadline - time.monotonic()
-
-    def figure(self, **values: float) -> None:
-        """Record figures; what is no number is left out."""
-        self.figures.update({name: text for name, value in values.items() if (text := decimal(value)) is not None})
 
 
 def main(argv: Sequence[str], *, launcher: str) -> int:
@@ -144,7 +111,7 @@ def _decide(work: Work) -> Decision:
     compiled = package.load_package(work.artifact, module)
     with report.stage("comparing with eager"):
         seen = against_eager(compiled, module, work.bucket, sizes, device=work.device, report=report)
-        _error_figures(work, seen)
+        work.error_figures(seen)
     speed = None
     if seen.maximum <= work.allowed:
         with report.stage("measuring"):
@@ -152,7 +119,7 @@ def _decide(work: Work) -> Decision:
                 compiled, module, work.bucket, sizes, keep_if=work.request.keep_if, seed=SEEDS[0], device=work.device,
                 seconds=work.left(), report=report,
             )  # fmt: skip
-            _speed_figures(work, speed)
+            work.speed_figures(speed)
     decision = _verdict(work, seen, speed)
     if decision.verdict == "Kept":
         del compiled
@@ -177,27 +144,33 @@ def _observe(work: Work) -> None:
 
 def _run_eager(work: Work, module: torch.nn.Module, sizes: tuple[Sizes, ...]) -> None:
     """Run the module at every size, twice at the first; raises TargetError (InputsRefused, Nondeterministic)."""
-    answers = []
-    for each in (sizes[0], *sizes):
-        call = build_call(work.bucket, each, seed=SEEDS[0], device=work.device)
-        try:
-            answers.append(module(*call.args, **call.kwargs))
-        except Exception as error:
-            at = f" at the {each.name} sizes {dict(each.by_dim)}" if each.by_dim else ""
-            raise failed(
-                "InputsRefused", f"the model refused the inputs of bucket {work.bucket.name!r}{at}", error,
-                remedy="Check shapes, dtypes, low and high of args and kwargs in torch.modules[].buckets[].",
-            ) from error  # fmt: skip
-    seen = difference(answers[0], answers[1])
+    answer = _eager(work, module, sizes[0])
+    seen = difference(_eager(work, module, sizes[0]), answer)
+    for each in sizes[1:]:
+        _eager(work, module, each)
+    call = build_call(work.bucket, sizes[0], seed=SEEDS[0], device=work.device)
     dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in [*module.parameters(), *module.buffers()]]
     dtypes += [str(value.dtype).removeprefix("torch.") for value in call.args if hasattr(value, "dtype")]
     work.allowed = float(allowed_error(work.request.keep_if, [*dtypes, *seen.dtypes]))
     if not seen.maximum <= work.allowed:
         raise TargetError(
             "Nondeterministic",
-            f"two eager runs on equal inputs differ by {seen.words(work.allowed)}, so no compiled answer can be checked. Turn off dropout that eval() does not reach "
-            "(F.dropout(..., training=True)), random sampling, and state that grows from call to call.",
+            f"two eager runs on equal inputs differ by {seen.words(work.allowed)}, so no compiled answer can be "
+            "checked. Turn off dropout that eval() does not reach (F.dropout(..., training=True)), random sampling, "
+            "and state that grows from call to call.",
         )
+
+
+def _eager(work: Work, module: torch.nn.Module, sizes: Sizes) -> Any:
+    call = build_call(work.bucket, sizes, seed=SEEDS[0], device=work.device)
+    try:
+        return module(*call.args, **call.kwargs)
+    except Exception as error:
+        at = f" at the {sizes.name} sizes {dict(sizes.by_dim)}" if sizes.by_dim else ""
+        raise failed(
+            "InputsRefused", f"the model refused the inputs of bucket {work.bucket.name!r}{at}", error,
+            remedy="Check shapes, dtypes, low and high of args and kwargs in torch.modules[].buckets[].",
+        ) from error  # fmt: skip
 
 
 def _build(work: Work, module: torch.nn.Module, sizes: Sizes) -> None:
@@ -262,15 +235,16 @@ def _through_caches(work: Work, module: torch.nn.Module, sizes: tuple[Sizes, ...
         with work.report.stage("filling the caches"):
             seen, speed = compile_caches(
                 launcher=work.launcher, request_file=work.request_file, module=work.module.name,
-                bucket=work.bucket.name, work=work.folder, artifact=work.artifact, report=work.report, seconds=work.left(),
+                bucket=work.bucket.name, work=work.folder, artifact=work.artifact, report=work.report,
+                seconds=work.left(),
             )  # fmt: skip
     except CachesError as error:
         raise TargetError(error.reason, redact(f"not as a package ({why}), and torch.compile: {error}")) from error
     work.figure(compileSeconds=time.monotonic() - begin)
     work.figure(sizeBytes=sum(path.stat().st_size for path in work.artifact.rglob("*") if path.is_file()))
-    _error_figures(work, seen)
+    work.error_figures(seen)
     if speed is not None:
-        _speed_figures(work, speed)
+        work.speed_figures(speed)
     decision = _verdict(work, seen, speed)
     if decision.verdict == "Kept":
         _first_answers(work)
@@ -300,16 +274,6 @@ def _first_answers(work: Work) -> None:
 def _verdict(work: Work, error: Difference, speed: Speed | None) -> Decision:
     interval = speed.speedup if speed is not None else None
     return decide(work.request.keep_if, error=error.maximum, allowed=work.allowed, speedup=interval)
-
-
-def _error_figures(work: Work, error: Difference) -> None:
-    work.figure(maxError=error.maximum, meanError=error.mean)
-
-
-def _speed_figures(work: Work, speed: Speed) -> None:
-    interval = speed.speedup
-    work.figure(eagerP50Ms=speed.eager_p50 * 1e3, compiledP50Ms=speed.compiled_p50 * 1e3)
-    work.figure(speedup=interval.estimate, speedupLow=interval.low, speedupHigh=interval.high)
 
 
 def _failed(work: Work, reason: str, message: str) -> TargetResult:
