@@ -146,9 +146,10 @@ def wait_ready_model(
             said = line
             tell(line)
         observed = (model.get("status") or {}).get("observedGeneration") == model["metadata"]["generation"]
-        for revision in (model.get("status") or {}).get("revisions") or []:
-            if observed and revision["state"] == "Ready" and image in ("", revision["image"]):
-                return model
+        revisions = (model.get("status") or {}).get("revisions") or []
+        newest = next((r for r in revisions if image in ("", r["image"])), None)
+        if observed and newest and newest["state"] == "Ready":
+            return model
         if observed and condition(model, "Ready").get("reason") == "AllTargetsFailed":
             raise RuntimeError(f"{name}: {json.dumps(model['status'], indent=1)}")
         return None

@@ -1,0 +1,91 @@
+"""The controller is killed at the worst moments: nothing is compiled twice without need, and it ends Ready."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import kit
+import pytest
+
+if TYPE_CHECKING:
+    from e2e.world import World
+
+pytestmark = pytest.mark.cluster
+
+
+def the_job(kube: kit.Kube) -> dict[str, Any] | None:
+    found = kube.list("jobs")
+    assert len(found) <= 1, "one Job for a target"
+    return found[0] if found else None
+
+
+def finished(kube: kit.Kube) -> bool:
+    job = the_job(kube)
+    return bool(job) and kit.condition(job, "Complete").get("status") == "True"
+
+
+def start(world: World, kube: kit.Kube) -> str:
+    image = world.image("tiny")
+    kube.apply(kit.deployment("tiny", image, label="tiny", replicas=0))
+    kube.apply(kit.compiled_model("tiny", keepIf={"minSpeedup": "0"}))
+    return image
+
+
+def test_killed_after_it_created_the_job(world: World, kube: kit.Kube) -> None:
+    image = start(world, kube)
+    job = kit.wait_for("the Job", lambda: the_job(kube), timeout=60, every=0.05)
+    world.kill_controller()
+    kit.wait_ready_model(kube, "tiny", image=image)
+    after = the_job(kube)
+    assert after is not None
+    assert after["metadata"]["uid"] == job["metadata"]["uid"]
+
+
+def test_killed_after_the_publish_and_before_the_status_write(world: World, kube: kit.Kube) -> None:
+    image = start(world, kube)
+    job = kit.wait_for("the Job", lambda: the_job(kube), timeout=60)
+    with world.controller_down():
+        kit.wait_for("the Job's end", lambda: finished(kube), timeout=600, every=2)
+        model = kube.get("compiledmodel", "tiny")
+        assert model is not None
+        assert [r["state"] for r in model["status"]["revisions"]] != ["Ready"]
+    kit.wait_ready_model(kube, "tiny", image=image)
+    after = the_job(kube)
+    assert after is not None
+    assert after["metadata"]["uid"] == job["metadata"]["uid"]
+
+
+def test_the_finished_pods_node_goes_while_the_controller_is_down(world: World, kube: kit.Kube) -> None:
+    image = start(world, kube)
+    kit.wait_for("the Job", lambda: the_job(kube), timeout=60)
+    with world.controller_down():
+        kit.wait_for("the Job's end", lambda: finished(kube), timeout=600, every=2)
+        with world.node_gone():
+            # The pod's garbage collector takes pods of a node that is no more; the finalizer keeps this one's message.
+            kit.wait_for(
+                "the pod's deletion",
+                lambda: [p for p in kube.list("pods") if "deletionTimestamp" in p["metadata"]],
+                timeout=180,
+                every=2,
+            )
+    kit.wait_ready_model(kube, "tiny", image=image)
+    assert [j["metadata"]["labels"]["preheat.dev/attempt"] for j in kube.list("jobs")] == ["0"]
+    kit.wait_for("the pod is let go", lambda: not kube.list("pods", "preheat.dev/compiledmodel"), timeout=60)
+
+
+def test_a_lost_message_is_asked_of_the_store(world: World, kube: kit.Kube) -> None:
+    image = start(world, kube)
+    kit.wait_for("the Job", lambda: the_job(kube), timeout=60)
+    with world.controller_down():
+        kit.wait_for("the Job's end", lambda: finished(kube), timeout=600, every=2)
+        for pod in kube.list("pods"):
+            name = pod["metadata"]["name"]
+            kube.run("patch", "pod", name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+            kube.run("delete", "pod", name, "--force", "--grace-period=0")
+    model = kit.wait_ready_model(kube, "tiny", image=image)
+    assert model["status"]["targets"][0]["verdict"] == "Kept"
+    newest = kube.list("jobs")[-1]
+    assert newest["metadata"]["labels"]["preheat.dev/attempt"] == "1"
+    pods = kube.list("pods", f"batch.kubernetes.io/controller-uid={newest['metadata']['uid']}")
+    log = kube.run("logs", pods[0]["metadata"]["name"], "-c", "compile") if pods else ""
+    assert "compiling" not in log, "what was published is not compiled again"

@@ -1,0 +1,101 @@
+"""The main job: both examples on the real cluster, the label the only difference between a cold pod and a hot one."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import kit
+import pytest
+
+if TYPE_CHECKING:
+    from e2e.world import World
+
+pytestmark = pytest.mark.cluster
+
+# Any two of eager, cold and hot may differ by rounding in another order; both models answer values around 1.
+TOLERANCE = 1e-3
+# torch itself logs each import when asked to: an unmodified script, and its logs tell what was imported.
+SHOW_IMPORTS = {"PYTHONPROFILEIMPORTTIME": "1"}
+
+
+def imports(kube: kit.Kube, pod: str) -> set[str]:
+    """Every module that the pod's process imported."""
+    lines = kube.run("logs", pod, "-c", "server").splitlines()
+    return {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+
+
+def compiled_something(kube: kit.Kube, pod: str) -> str:
+    """What a compiler of torch left behind in the pod; empty when none ran."""
+    return kube.run(
+        "exec", pod, "-c", "server", "--", "sh", "-c", "ls -d /tmp/torchinductor* /tmp/*.so 2>/dev/null; true"
+    ).strip()
+
+
+def one_pod(kube: kit.Kube, example: str, image: str, *, label: str, env: dict[str, str] | None = None) -> kit.Served:
+    kube.apply(kit.deployment(example, image, label=label, env=env, replicas=0))
+    kit.scale(kube, example, 0)
+    kit.scale(kube, example, 1)
+    return kit.measure(kube, example, kit.wait_ready_pod(kube, example, image=image), calls=5)
+
+
+def test_an_image_classifier_starts_hot(world: World, kube: kit.Kube) -> None:
+    image = world.image("vision")
+    eager = one_pod(kube, "vision", image, label="", env={"COMPILE": "0"})
+    assert eager.outcome == ""
+    # Machines differ in what compiling gains; here the way to a hot pod is what is tested.
+    kube.apply(kit.compiled_model("vision", keepIf={"minSpeedup": "0"}))
+    model = kit.wait_ready_model(kube, "vision", image=image)
+    target = model["status"]["targets"][0]
+    assert target["verdict"] == "Kept"
+    assert float(target["speedup"]) > 0
+    assert int(target["size"]) > 100_000
+
+    hot = one_pod(kube, "vision", image, label="vision", env=SHOW_IMPORTS)
+    assert hot.injected == "yes"
+    assert hot.outcome == "hot", hot.reason
+    assert hot.answer["classes"] == eager.answer["classes"]
+    assert hot.answer["logits"] == pytest.approx(eager.answer["logits"], abs=TOLERANCE)
+
+    kit.scale(kube, "vision", 1)
+    pod = kit.wait_ready_pod(kube, "vision")["metadata"]["name"]
+    seen = imports(kube, pod)
+    assert "torch.nn" in seen, "the log shows imports"
+    assert not {m for m in seen if m.startswith(("torch._inductor", "torch._dynamo", "triton"))}
+    assert compiled_something(kube, pod) == ""
+
+    # The label is the only difference between the two Deployments.
+    with_label, without = (kit.deployment("vision", image, label=label) for label in ("vision", ""))
+    del with_label["spec"]["template"]["metadata"]["labels"]["preheat.dev/model"]
+    assert with_label == without
+    cold = one_pod(kube, "vision", image, label="")
+    assert cold.outcome == ""
+    assert cold.answer["logits"] == pytest.approx(eager.answer["logits"], abs=TOLERANCE)
+    assert compiled_something(kube, kit.wait_ready_pod(kube, "vision")["metadata"]["name"]) != ""
+
+
+def cents(hertz: float, reference: float) -> float:
+    return 1200 * math.log2(hertz / reference)
+
+
+def test_a_pitch_tracker_hears_440_hertz_hot_and_rejected(world: World, kube: kit.Kube) -> None:
+    image = world.image("pitch")
+    kube.apply(kit.deployment("pitch", image, replicas=0))
+    kube.apply(kit.compiled_model("pitch", keepIf={"minSpeedup": "0"}))
+    kept = kit.wait_ready_model(kube, "pitch", image=image)["status"]["targets"][0]
+    assert kept["verdict"] == "Kept"
+    hot = one_pod(kube, "pitch", image, label="pitch")
+    assert hot.outcome == "hot", hot.reason
+    assert abs(cents(hot.answer["hertz"], 440)) < 20
+
+    kube.apply(kit.compiled_model("pitch", keepIf={"minSpeedup": "1000"}))
+    rejected = kit.wait_ready_model(kube, "pitch", image=image)["status"]["targets"][0]
+    assert (rejected["verdict"], rejected["reason"]) == ("Rejected", "SpeedupBelowMinimum")
+    eager = one_pod(kube, "pitch", image, label="pitch", env=SHOW_IMPORTS)
+    assert eager.outcome == "eager"
+    assert "1000" in eager.reason, "the reason names what was asked for"
+    assert abs(cents(eager.answer["hertz"], 440)) < 20
+    assert eager.answer["hertz"] == pytest.approx(hot.answer["hertz"], rel=1e-4)
+    pod = kit.wait_ready_pod(kube, "pitch")["metadata"]["name"]
+    assert not {m for m in imports(kube, pod) if m.startswith("torch._inductor")}
+    kit.scale(kube, "pitch", 0)
