@@ -164,7 +164,8 @@ def variables(values: PolicyValues) -> dict[str, str]:
         "ready": "params.models.contains(variables.mark)",
         "line": "variables.ready ? params.models.split(variables.mark, 2)[1].split('\\n', 2)[0].split(' ')"
         f" : ['{names.MANIFEST_NONE}', '-']",
-        "imagePath": "variables.line[1] == '-' ? '' : variables.line[1]",
+        # `$(` would refer to a variable of the container; `$$(` is how Kubernetes spells the two characters.
+        "imagePath": "variables.line[1] == '-' ? '' : variables.line[1].replace('$(', '$$(')",
         "already": "object.spec.?initContainers.orValue([]).exists(c, "
         f"c.name == '{names.CONTAINER_FETCH}' && c.?command.orValue([]) == {cel.constants(additions.FETCH_COMMAND)})",
         "keeps": f"variables.already && {manifest}.startsWith('sha256:') && "
@@ -193,6 +194,12 @@ def mutation() -> str:
         "JSONPatch{op: variables.pythonPathAt < 0 ? 'add' : 'replace', "
         f"path: {at} + '/env/' + {python_path_at}, value: {python_path}}}"
     )
+    # Typed as it is in the pod it could not become JSON, so it is written out anew.
+    kind = "Object.spec.initContainers.resources"
+    resources = (
+        f"{kind}{{?limits: variables.served.resources.?limits, ?requests: variables.served.resources.?requests, "
+        f"claims: variables.served.resources.?claims.orValue([]).map(c, {kind}.claims{{name: c.name, ?request: c.?request}})}}"
+    )
     fetch = cel.literal(additions.fetch_container(), type_name="Object.spec.initContainers")
     volumes = cel.literal(additions.volumes(), type_name="Object.spec.volumes")
     mounts = cel.literal(additions.served_mounts(), type_name=f"{container}.volumeMounts")
@@ -206,9 +213,7 @@ def mutation() -> str:
     inject = [
         _when("!has(object.spec.initContainers)", _add("'/spec/initContainers'", "[]")),
         f"[{_add(_quoted('/spec/initContainers/0'), fetch)}]",
-        _when(
-            "has(variables.served.resources)", _add("'/spec/initContainers/0/resources'", "variables.served.resources")
-        ),
+        _when("has(variables.served.resources)", _add("'/spec/initContainers/0/resources'", resources)),
         _when("!has(object.spec.volumes)", _add("'/spec/volumes'", "[]")),
         f"{volumes}.map(v, {_add(_quoted('/spec/volumes/-'), 'v')})",
         _when("!has(variables.served.volumeMounts)", _add(f"{at} + '/volumeMounts'", "[]")),

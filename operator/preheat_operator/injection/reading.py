@@ -113,8 +113,8 @@ class Reading:
 
     @property
     def image_path(self) -> str:
-        """PYTHONPATH set inside the image; empty when unset."""
-        return "" if self._line[1] == "-" else self._line[1]
+        """PYTHONPATH set inside the image, with `$(` written as Kubernetes wants it literally; empty when unset."""
+        return "" if self._line[1] == "-" else self._line[1].replace("$(", "$$(")
 
     @cached_property
     def already(self) -> bool:
