@@ -70,7 +70,7 @@ def lay_out(
 
 
 def shims(folder: Path, *, log: Path, pass_on: bool) -> Path:
-    """A folder for the front of PATH whose compilers note in `log` that they ran, then fail, or with `pass_on` really run."""
+    """A folder for the front of PATH whose compilers note in `log` that they ran, then fail, or (`pass_on`) do run."""
     folder.mkdir(parents=True)
     for name in COMPILERS:
         real = shutil.which(name)

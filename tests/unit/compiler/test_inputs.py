@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from preheat_compiler.inputs import legal_ends, pick_sizes, ranged_dims
+from preheat_compiler.request import Bucket, Dim, TensorSpec
+
+
+def dim(minimum: int, maximum: int, multiple_of: int = 1, name: str = "n") -> Dim:
+    return Dim(name=name, minimum=minimum, maximum=maximum, multiple_of=multiple_of)
+
+
+def bucket(*dims: Dim, shape: tuple[Any, ...] = ()) -> Bucket:
+    sizes = shape or tuple(each.name for each in dims)
+    spec = TensorSpec(shape=sizes, dtype="float32", low=None, high=None)
+    return Bucket(name="b", dims=dims, args=(spec,), kwargs=())
+
+
+def test_without_dims_there_is_one_choice() -> None:
+    assert [each.name for each in pick_sizes(bucket(shape=(1, 3)))] == ["typical"]
+
+
+def test_both_ends_are_tried() -> None:
+    picked = {each.name: each.by_dim["n"] for each in pick_sizes(bucket(dim(1, 32)))}
+    assert (picked["low"], picked["high"]) == (1, 32)
+    assert 1 < picked["typical"] < 32
+
+
+def test_a_range_of_one_size_does_not_vary() -> None:
+    one = bucket(dim(8, 8))
+    assert ranged_dims(one) == {}
+    assert [(each.name, each.by_dim) for each in pick_sizes(one)] == [("typical", {"n": 8})]
+
+
+def test_dims_get_different_sizes_from_each_other_and_from_fixed_ones() -> None:
+    typical = pick_sizes(bucket(dim(2, 64, name="n"), dim(2, 64, name="m"), shape=("n", "m", 33, 32)))[0].by_dim
+    assert len({typical["n"], typical["m"], 33, 32}) == 4
+
+
+@given(
+    minimum=st.integers(1, 10_000), extra=st.integers(0, 100_000), multiple_of=st.sampled_from([1, 2, 3, 8, 64, 1000])
+)
+def test_every_size_is_legal(minimum: int, extra: int, multiple_of: int) -> None:
+    first = -(-minimum // multiple_of) * multiple_of
+    each = dim(minimum, first + extra, multiple_of)
+    low, high = legal_ends(each)
+    assert (low, high) == (first, (first + extra) // multiple_of * multiple_of)
+    for sizes in pick_sizes(bucket(each)):
+        size = sizes.by_dim["n"]
+        assert each.minimum <= size <= each.maximum
+        assert size % multiple_of == 0
+    if high > 2 * multiple_of:
+        assert pick_sizes(bucket(each))[0].by_dim["n"] > 1
+
+
+@pytest.mark.parametrize(("minimum", "maximum", "typical"), [(1, 2, 2), (1, 1, 1)])
+def test_typical_is_never_one_where_it_need_not_be(minimum: int, maximum: int, typical: int) -> None:
+    assert pick_sizes(bucket(dim(minimum, maximum)))[0].by_dim["n"] == typical
