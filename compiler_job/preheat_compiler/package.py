@@ -3,105 +3,76 @@
 Why it exists: an ordinary AOTInductor package carries its weights, bakes small ones into the machine code even when
 told not to, uses every instruction of the CPU it was built on, and runs with whatever inputs it is given. What is
 built here holds no weight, names every constant to be bound, stays inside one CPU class, and comes with a
-`target.json` that says exactly which module and which calls it answers.
+`target.json` that says exactly which module and which calls it answers. Errors: see `package_errors`.
 
-Errors (all carry `.where`, the user's file and line, when torch tells it):
-
-    PackageError
-    ├── NotPackageable            the module works, but not as a package; caches can still serve it
-    │   ├── ExportFailed          torch.export refused the module
-    │   ├── UnbindableConstant    `.name`: a tensor the code uses that is no parameter or buffer
-    │   ├── GraphMutates          `.name`: the call writes to a buffer or an input
-    │   ├── CustomOperator        `.name`: needs an operator that only Python or a C++ extension knows
-    │   ├── OutputAliases         an output shares memory with an input, a parameter or a buffer
-    │   └── IdentityUnknown       `.name`: something in the module has no content that can be compared between processes
-    ├── InputsRefused             the example call does not fit the module's signature, or has leaves other than tensors and constants
-    ├── CompilerMissing           no working C++ compiler in the image
-    ├── CompileFailed             Inductor or the C++ compiler failed
-    └── IsaUnavailable            this CPU cannot build or prove code of the wanted class
+Describe and build before the module's first forward: identity includes attributes, and some modules set some when they
+run, while a pod compares before its first call.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import tempfile
+import traceback
+import warnings
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+import torch
+from preheat_runtime import identity as identities
+from preheat_runtime.bind import OpenPackage
+from preheat_runtime.native import Library, NativeError
+from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, DimRange, PackageSpec, Target
+
+from .package_call import ExampleCall, PlannedCall, narrowed, plan_call
+from .package_cpu import inductor_settings, require_compiler, require_cpu, vector_code
+from .package_errors import (
+    CompileFailed,
+    CompilerMissing,
+    CustomOperator,
+    ExportFailed,
+    IdentityUnknown,
+    InputsRefused,
+    IsaUnavailable,
+    NotPackageable,
+    OutputAliases,
+    PackageError,
+    UnbindableConstant,
+)
+from .package_graph import check_bindable, inspect_graph, output_plan
+from .package_proof import compare_memory, randomise_
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
-    import torch
+__all__ = [
+    "CompileFailed",
+    "CompilerMissing",
+    "CustomOperator",
+    "DimRange",
+    "ExampleCall",
+    "ExportFailed",
+    "IdentityUnknown",
+    "InputsRefused",
+    "IsaUnavailable",
+    "NotPackageable",
+    "OutputAliases",
+    "PackageError",
+    "PackageInfo",
+    "UnbindableConstant",
+    "build_package",
+    "describe_target",
+    "load_package",
+    "randomise_",
+]
 
-
-class PackageError(Exception):
-    """A package could not be built; the message is for people, `.where` is the user's `file:line` or None."""
-
-    def __init__(self, message: str, *, where: str | None = None, name: str | None = None) -> None:
-        super().__init__(message)
-        self.where = where
-        self.name = name
-
-
-class NotPackageable(PackageError):
-    """The module runs, but cannot be served as a package; caches are the next tier."""
-
-
-class ExportFailed(NotPackageable):
-    """torch.export refused the module."""
-
-
-class UnbindableConstant(NotPackageable):
-    """The code uses a tensor that is neither parameter nor buffer (`.name`), so its content would be baked in."""
-
-
-class GraphMutates(NotPackageable):
-    """The call writes to a buffer or an input (`.name`)."""
-
-
-class CustomOperator(NotPackageable):
-    """The code calls an operator (`.name`) that plain AOTInductor code cannot reach."""
-
-
-class OutputAliases(NotPackageable):
-    """An output shares memory with an input, a parameter or a buffer."""
-
-
-class IdentityUnknown(NotPackageable):
-    """Something the module refers to (`.name`) cannot be compared between processes."""
-
-
-class InputsRefused(PackageError):
-    """The example call does not fit the module, or holds something other than tensors and constants."""
-
-
-class CompilerMissing(PackageError):
-    """There is no working C++ compiler in the image."""
-
-
-class CompileFailed(PackageError):
-    """Inductor or the C++ compiler failed."""
-
-
-class IsaUnavailable(PackageError):
-    """This machine cannot run code of the wanted CPU class, so it can neither build nor prove it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DimRange:
-    """A named size that may vary: `minimum <= size <= maximum`, a multiple of `multiple_of`."""
-
-    name: str
-    minimum: int
-    maximum: int
-    multiple_of: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExampleCall:
-    """One call of the module: each argument is a tensor or a constant (None, bool, int, float, str)."""
-
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+# Without each of these a weight ends up in the code: as data, inlined because it is small, or folded with others.
+_WEIGHTLESS = {
+    "aot_inductor.package_constants_in_so": False,
+    "always_keep_tensor_constants": True,
+    "joint_graph_constant_folding": False,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +84,6 @@ class PackageInfo:
     constants: tuple[str, ...]
 
 
-#: Which sizes vary: position or keyword of an argument -> index of a dimension -> its range. The same `DimRange.name`
-#: at several places means one shared size.
-DynamicShapes = "Mapping[int | str, Mapping[int, DimRange]]"
-
-
 def build_package(
     module: torch.nn.Module,
     example: ExampleCall,
@@ -126,12 +92,51 @@ def build_package(
     out: Path,
     cpu_isa: str,
 ) -> PackageInfo:
-    """Export `module` as it is (mode, weights, dtype), compile it without weights, write `model.so` and `target.json` to `out`.
+    """Export `module` as it is, compile it without weights, write `model.so` and `target.json` to `out`.
 
-    Needs no environment of its own; `cpu_isa` is X86_64_V3, X86_64_V4 or Native. Grad is off inside, other modes are
-    the caller's and become part of the contract. Raises a PackageError; `out` then holds nothing of ours.
+    `dynamic_shapes` names what varies: position or keyword of an argument -> index of a dimension -> range; the same
+    `DimRange.name` at several places is one shared size. `cpu_isa` is X86_64_V3, X86_64_V4 or Native; no environment
+    is needed. Grad is off inside; other modes are the caller's. Raises a PackageError; `out` then holds nothing of ours.
     """
-    raise NotImplementedError
+    require_cpu(cpu_isa)
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise NotPackageable("autocast is on, and a package would keep it whatever the pod does", name="autocast")
+    described = identities.describe(module)
+    _require_describable(described)
+    call = plan_call(module, example, dynamic_shapes)
+    _require_cpu_tensors(described.tensors, call)
+    require_compiler()
+    out.mkdir(parents=True, exist_ok=True)
+    with torch.no_grad():
+        program = _export(module, call)
+        inspect_graph(program, described.tensors)
+        library = out / LIBRARY_FILE
+        try:
+            _compile(program, library, cpu_isa=cpu_isa)
+            loaded = _load(library)
+            outputs = output_plan(program)
+            check_bindable(program, loaded.constants, described.tensors)
+            package = PackageSpec(
+                library=LIBRARY_FILE,
+                library_outputs=loaded.outputs,
+                constants=tuple(sorted(loaded.constants.items())),
+                out_spec=outputs.tree,
+                outputs=outputs.leaves,
+            )
+            target = Target(identity=described.identity, call=narrowed(call.spec, program), package=package)
+            target.write(out / TARGET_FILE)
+            # Tracing ran the module's Python; what it left behind would not be there before a pod's first call.
+            compare_memory(module, call, load_package(out, module))
+        except BaseException:
+            library.unlink(missing_ok=True)
+            (out / TARGET_FILE).unlink(missing_ok=True)
+            raise
+    files = (LIBRARY_FILE, TARGET_FILE)
+    return PackageInfo(
+        files=files,
+        size_bytes=sum((out / name).stat().st_size for name in files),
+        constants=tuple(sorted(loaded.constants.values())),
+    )
 
 
 def describe_target(
@@ -140,27 +145,128 @@ def describe_target(
     *,
     dynamic_shapes: Mapping[int | str, Mapping[int, DimRange]] | None,
     out: Path,
-    cpu_isa: str,
-) -> None:
+) -> Target:
     """Write only `target.json` to `out`: for Rejected targets and for the caches tier.
 
-    Raises InputsRefused, or IdentityUnknown when a pod could not recognise this module.
+    What cannot be compared between processes is left out of the identity here: a pod that takes one module for another
+    then runs it eagerly, or asks torch.compile, and both are right. Raises InputsRefused.
     """
-    raise NotImplementedError
+    described = identities.describe(module)
+    try:
+        call = plan_call(module, example, dynamic_shapes).spec
+    except NotPackageable as error:
+        raise InputsRefused(str(error), where=error.where, name=error.name) from error
+    target = Target(identity=replace(described.identity, unknown=()), call=call)
+    out.mkdir(parents=True, exist_ok=True)
+    target.write(out / TARGET_FILE)
+    return target
 
 
-def load_package(directory: Path, module: torch.nn.Module) -> Any:
+def load_package(directory: Path, module: torch.nn.Module) -> Callable[..., Any]:
     """The package in `directory` bound to `module`, as a callable that takes the module's arguments.
 
-    It is the pod's own code path without the fall back: a call that does not fit raises `preheat_runtime.bind.Mismatch`.
-    For proofs.
+    It is the pod's own code path without the fall back: what does not fit raises `preheat_runtime.bind.Mismatch`, here
+    or at a call. For proofs.
     """
-    raise NotImplementedError
+    return OpenPackage(Target.read(directory / TARGET_FILE), directory, module)
 
 
-def randomise_(module: torch.nn.Module, seed: int) -> None:
-    """Give every floating parameter and buffer other values, in place, in ranges a network survives.
+def _require_describable(described: identities.Described) -> None:
+    if described.hooked is not None:
+        raise NotPackageable(f"{described.hooked} has hooks, which compiled code would not run", name=described.hooked)
+    if described.identity.unknown:
+        first = described.identity.unknown[0]
+        raise IdentityUnknown(
+            f"{first}, whose content a pod could not compare; keep such things out of the module, or give their class "
+            "plain attributes",
+            name=first,
+        )
 
-    Running variances stay positive, scales near one; integer and boolean buffers stay as they are.
-    """
-    raise NotImplementedError
+
+def _require_cpu_tensors(tensors: Mapping[str, torch.Tensor], call: PlannedCall) -> None:
+    named = [*tensors.items(), *((f"argument {index}", tensor) for index, tensor in enumerate(call.tensors))]
+    for name, tensor in named:
+        if tensor.device.type != "cpu":
+            raise NotPackageable(f"{name} is on {tensor.device}; packages are made for CPUs only", name=name)
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+            raise NotPackageable(f"{name} is a {type(tensor).__qualname__}, not a plain tensor", name=name)
+
+
+def _export(module: torch.nn.Module, call: PlannedCall) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.export(module, call.args, dict(call.kwargs), dynamic_shapes=call.export_shapes)
+    except MemoryError:
+        raise
+    except Exception as error:  # torch raises whatever the user's code and its own tracer raise
+        where = users_line(error)
+        raise ExportFailed(
+            f"torch.export refused {type(module).__qualname__}: {_first_lines(error)}", where=where
+        ) from error
+
+
+def _compile(program: Any, library: Path, *, cpu_isa: str) -> None:
+    settings = {**_WEIGHTLESS, **inductor_settings(cpu_isa)}
+    with tempfile.TemporaryDirectory(prefix="preheat-package-") as scratch, vector_code(cpu_isa):
+        archive = Path(scratch) / "model.pt2"
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                torch._inductor.aoti_compile_and_package(
+                    program, package_path=str(archive), inductor_configs=settings
+                )
+        except MemoryError:
+            raise
+        except Exception as error:  # Inductor's errors share no base class
+            if any(type(cause).__name__ in ("InvalidCxxCompiler", "InvalidVecISA") for cause in _causes(error)):
+                raise CompilerMissing(f"Inductor found no working C++ compiler: {_first_lines(error)}") from error
+            raise CompileFailed(
+                f"{type(error).__name__}: {_first_lines(error)}", where=users_line(error)
+            ) from error
+        _take_library(archive, library)
+
+
+def _take_library(archive: Path, library: Path) -> None:
+    with zipfile.ZipFile(archive) as package:
+        names = package.namelist()
+        libraries = [name for name in names if PurePosixPath(name).suffix == ".so"]
+        if len(libraries) != 1:
+            raise CompileFailed(f"the package holds {len(libraries)} libraries, not one: {libraries}")
+        sources = [package.read(name) for name in names if PurePosixPath(name).name.endswith("wrapper.cpp")]
+        if any(b"aoti_torch_proxy_executor_call_function(" in source for source in sources):
+            raise CustomOperator("the code calls an operator that exists only in Python or in an extension")
+        library.write_bytes(package.read(libraries[0]))
+
+
+def _load(library: Path) -> Library:
+    try:
+        return Library(library, runners=1)
+    except NativeError as error:
+        raise CompileFailed(f"the compiled library cannot be loaded: {error}") from error
+
+
+def users_line(error: BaseException) -> str | None:
+    """`file:line` of the innermost frame that is neither torch's nor ours, looking through causes."""
+    skip = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<", str(Path(traceback.__file__).parent))
+    for cause in _causes(error):
+        frames = traceback.extract_tb(cause.__traceback__)
+        for frame in reversed(frames):
+            if "site-packages" in frame.filename.removeprefix(skip[0]) or not frame.filename.startswith(skip):
+                return f"{frame.filename}:{frame.lineno}"
+    return None
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in chain:
+        chain.append(current)
+        current = current.__cause__ or current.__context__
+    return chain
+
+
+def _first_lines(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:3])[:600] or type(error).__name__
+

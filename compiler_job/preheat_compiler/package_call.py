@@ -1,0 +1,185 @@
+"""From an example call to the contract of the calls a package answers, and to what torch.export wants to hear.
+
+Why it exists: `f(x, mask=m)` and `f(x, True, m)` can be one call or two. The compile Job and the pod both put the
+arguments into the order of the signature first; this is the Job's half.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from preheat_runtime.package import CallSpec, ConstSpec, DimRange, TensorSpec, const_spec
+
+from .package_errors import InputsRefused, NotPackageable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleCall:
+    """One call of the module: each argument is a tensor or a constant (None, bool, int, float, str)."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedCall:
+    """The contract, the arguments in canonical order, and `dynamic_shapes` for torch.export (None when all is fixed)."""
+
+    spec: CallSpec
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    export_shapes: dict[str, Any] | None
+    tensors: tuple[torch.Tensor, ...]
+
+
+def plan_call(
+    module: torch.nn.Module,
+    example: ExampleCall,
+    dynamic_shapes: Mapping[int | str, Mapping[int, DimRange]] | None,
+) -> PlannedCall:
+    """Put the example's arguments in order and describe them. Raises InputsRefused, NotPackageable."""
+    signature = inspect.signature(module.forward)
+    try:
+        bound = signature.bind(*example.args, **example.kwargs)
+    except TypeError as error:
+        raise InputsRefused(f"the arguments do not fit {type(module).__qualname__}.forward{signature}: {error}") from None
+    ranges = _by_parameter(signature, dynamic_shapes or {})
+    dims: dict[str, DimRange] = {}
+    arguments: list[TensorSpec | ConstSpec] = []
+    tensors = []
+    for name, parameter in signature.parameters.items():
+        if name not in bound.arguments:
+            arguments.append(_omitted(name, parameter))
+        elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise NotPackageable(f"forward takes {parameter}, and the call passes something there", name=name)
+        elif isinstance(bound.arguments[name], torch.Tensor):
+            tensors.append(bound.arguments[name])
+            arguments.append(_tensor(name, bound.arguments[name], ranges.pop(name, {}), dims))
+        else:
+            const = const_spec(name, bound.arguments[name])
+            if const is None:
+                kind = type(bound.arguments[name]).__name__
+                raise InputsRefused(f"argument {name} is a {kind}; give a tensor, None, bool, int, float or str", name=name)
+            arguments.append(const)
+    if ranges:
+        raise InputsRefused(f"varying sizes are named for {', '.join(ranges)}, where the call passes no tensor")
+    spec = CallSpec(arguments=tuple(arguments), dims=tuple(dims.values()))
+    return PlannedCall(
+        spec=spec,
+        args=bound.args,
+        kwargs=bound.kwargs,
+        export_shapes=_export_shapes(spec, tuple(bound.arguments)),
+        tensors=tuple(tensors),
+    )
+
+
+def _by_parameter(
+    signature: inspect.Signature, dynamic_shapes: Mapping[int | str, Mapping[int, DimRange]]
+) -> dict[str, Mapping[int, DimRange]]:
+    names = list(signature.parameters)
+    found = {}
+    for key, entry in dynamic_shapes.items():
+        if isinstance(key, int) and key >= len(names):
+            raise InputsRefused(f"varying sizes are named for argument {key}, but forward takes {len(names)}")
+        if entry:
+            found[names[key] if isinstance(key, int) else key] = entry
+    return found
+
+
+def _omitted(name: str, parameter: inspect.Parameter) -> ConstSpec:
+    """A parameter the call leaves out: its simple default by value, any other default as 'the default'."""
+    if parameter.default is not parameter.empty:
+        const = const_spec(name, parameter.default)
+        if const is not None:
+            return const
+    return ConstSpec(parameter=name, type="default", value="")
+
+
+def _tensor(
+    name: str, tensor: torch.Tensor, ranges: Mapping[int, DimRange], dims: dict[str, DimRange]
+) -> TensorSpec:
+    if tensor.layout is not torch.strided or not tensor.is_contiguous():
+        raise InputsRefused(f"argument {name} is not a contiguous tensor", name=name)
+    shape: list[int | str] = list(tensor.shape)
+    for position, entry in ranges.items():
+        if not 0 <= position < len(shape):
+            raise InputsRefused(f"argument {name} has no dimension {position}", name=name)
+        if dims.setdefault(entry.name, entry) != entry:
+            raise InputsRefused(f"dimension {entry.name} has two different ranges", name=name)
+        if not entry.allows(tensor.shape[position]):
+            raise InputsRefused(f"argument {name}: size {tensor.shape[position]} is not in {entry}", name=name)
+        # A range of one size is that size; torch.export refuses to call it dynamic.
+        if entry.minimum != entry.maximum:
+            shape[position] = entry.name
+    return TensorSpec(
+        parameter=name,
+        shape=tuple(shape),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        device=str(tensor.device),
+    )
+
+
+def _export_shapes(spec: CallSpec, passed: tuple[str, ...]) -> dict[str, Any] | None:
+    ranges = spec.dim
+    symbols = {name: _export_dim(entry) for name, entry in ranges.items() if entry.minimum != entry.maximum}
+    if not symbols:
+        return None
+    shapes: dict[str, Any] = dict.fromkeys(passed)
+    for entry in spec.arguments:
+        if isinstance(entry, TensorSpec):
+            shapes[entry.parameter] = {
+                position: symbols[size] for position, size in enumerate(entry.shape) if isinstance(size, str)
+            }
+    return shapes
+
+
+def _export_dim(entry: DimRange) -> Any:
+    step = entry.multiple_of
+    if step == 1:
+        return torch.export.Dim(entry.name, min=entry.minimum, max=entry.maximum)
+    root = torch.export.Dim(f"{entry.name}_steps", min=-(-entry.minimum // step), max=entry.maximum // step)
+    return step * root
+
+
+def narrowed(spec: CallSpec, program: Any) -> CallSpec:
+    """The contract with the ranges torch really compiled for.
+
+    A multiple of m is traced as m times a symbol that is at least 2, so the smallest sizes can be lost.
+    """
+    placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    inputs = iter(program.graph_signature.user_inputs)
+    dims = dict(spec.dim)
+    for argument in spec.arguments:
+        if not isinstance(argument, TensorSpec):
+            continue
+        node = next(placeholders[name] for name in inputs if _is_tensor_input(placeholders, name))
+        for size, symbol in zip(argument.shape, node.meta["val"].shape, strict=True):
+            if isinstance(size, str):
+                dims[size] = _narrow(dims[size], symbol, program.range_constraints)
+    return CallSpec(arguments=spec.arguments, dims=tuple(dims.values()))
+
+
+def _is_tensor_input(placeholders: Mapping[str, Any], name: object) -> bool:
+    return isinstance(name, str) and name in placeholders and isinstance(placeholders[name].meta.get("val"), torch.Tensor)
+
+
+def _narrow(entry: DimRange, size: Any, constraints: Mapping[Any, Any]) -> DimRange:
+    if isinstance(size, int):
+        raise NotPackageable(f"dimension {entry.name} does not vary: the code fixes it to {size}", name=entry.name)
+    symbols = list(size.node.expr.free_symbols)
+    if len(symbols) != 1 or symbols[0] not in constraints:
+        raise NotPackageable(f"dimension {entry.name} became {size}, whose range is not known", name=entry.name)
+    bounds = constraints[symbols[0]]
+    return DimRange(
+        name=entry.name,
+        minimum=max(entry.minimum, int(bounds.lower) * entry.multiple_of),
+        maximum=min(entry.maximum, int(bounds.upper) * entry.multiple_of),
+        multiple_of=entry.multiple_of,
+    )

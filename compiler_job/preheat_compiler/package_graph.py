@@ -1,0 +1,108 @@
+"""Reads an exported graph for what a package cannot do, and for how its outputs are put together.
+
+Why it exists: AOTInductor compiles graphs that write to buffers, that hold tensors nobody can bind, and that call
+operators its plain code cannot reach, without a word. Each would be silently wrong or crash in the pod.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from preheat_runtime.package import ConstSpec, const_spec
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from .package_errors import CustomOperator, GraphMutates, NotPackageable, UnbindableConstant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_WRITES = {
+    OutputKind.BUFFER_MUTATION: "buffer",
+    OutputKind.USER_INPUT_MUTATION: "input",
+    OutputKind.PARAMETER_MUTATION: "parameter",
+}
+_OWN_NAMESPACES = frozenset({"aten", "prims", "_operator", "math"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputPlan:
+    """torch's serialised output tree, and for each leaf the library's output, or a constant."""
+
+    tree: str
+    leaves: tuple[int | ConstSpec, ...]
+
+
+def inspect_graph(program: Any, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Raise NotPackageable for a graph that writes, holds foreign tensors or calls foreign operators."""
+    for output in program.graph_signature.output_specs:
+        if output.kind in _WRITES:
+            raise GraphMutates(f"the call writes to the {_WRITES[output.kind]} {output.target}", name=output.target)
+        if output.kind is not OutputKind.USER_OUTPUT:
+            raise NotPackageable(f"the graph has an output of kind {output.kind.name}")
+    for entry in program.graph_signature.input_specs:
+        if entry.kind in (InputKind.USER_INPUT, InputKind.PARAMETER, InputKind.BUFFER):
+            continue
+        if entry.kind is InputKind.CONSTANT_TENSOR and entry.target not in tensors:
+            raise UnbindableConstant(
+                f"the code uses the tensor {entry.target}, which is no parameter or buffer, so its content would be "
+                "baked in; make it one with register_buffer(name, tensor, persistent=False)",
+                name=entry.target,
+            )
+        if entry.kind is not InputKind.CONSTANT_TENSOR:
+            raise CustomOperator(f"the graph takes {entry.target} of kind {entry.kind.name}", name=entry.target)
+    for node in program.graph.nodes:
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+            if node.target.namespace not in _OWN_NAMESPACES:
+                raise CustomOperator(f"the code calls {node.target}, which plain code cannot reach", name=str(node.target))
+        elif node.op == "get_attr":
+            raise NotPackageable(f"the graph holds a subgraph {node.target}", name=str(node.target))
+
+
+def check_bindable(program: Any, constants: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> None:
+    """Every constant of the library must be the module's, and every one the graph uses must be the library's.
+
+    The first could not be bound; the second was baked in. `constants` is library name -> path.
+    """
+    for path in constants.values():
+        if path not in tensors:
+            raise UnbindableConstant(f"the library wants {path}, which is no parameter or buffer", name=path)
+    bound = {id(tensors[path]) for path in constants.values()}
+    for path in sorted(used_tensors(program)):
+        if path in tensors and id(tensors[path]) not in bound:
+            raise UnbindableConstant(f"{path} is used by the code, but was baked into it", name=path)
+
+
+def used_tensors(program: Any) -> set[str]:
+    """Paths of the parameters and buffers that the graph's outputs depend on."""
+    module = copy.deepcopy(program.graph_module)
+    module.graph.eliminate_dead_code()
+    alive = {node.name for node in module.graph.nodes if node.op == "placeholder" and node.users}
+    return {
+        entry.target
+        for entry in program.graph_signature.input_specs
+        if entry.target is not None and entry.arg.name in alive
+    }
+
+
+def output_plan(program: Any) -> OutputPlan:
+    """How flat outputs become the module's output. Raises NotPackageable for trees or leaves that cannot be written."""
+    leaves: list[int | ConstSpec] = []
+    for position, output in enumerate(program.graph_signature.output_specs):
+        if isinstance(output.arg, TensorArgument):
+            leaves.append(position)  # the library has a place for constants too, and leaves it empty
+            continue
+        const = const_spec("", output.arg.value) if isinstance(output.arg, ConstantArgument) else None
+        if const is None:
+            raise NotPackageable(f"the module returns {output.arg}, which is neither a tensor nor a plain constant")
+        leaves.append(const)
+    try:
+        tree = pytree.treespec_dumps(program.call_spec.out_spec)
+        if pytree.treespec_loads(tree) != program.call_spec.out_spec:
+            raise NotPackageable("the module's output is of a type that cannot be written down")
+    except (NotImplementedError, ValueError, TypeError, AttributeError) as error:
+        raise NotPackageable(f"the module's output is of a type that cannot be written down: {error}") from error
+    return OutputPlan(tree=tree, leaves=tuple(leaves))

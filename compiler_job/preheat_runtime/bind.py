@@ -1,0 +1,189 @@
+"""A package bound to the user's own module, and the check before every call that it still may answer for it.
+
+Why it exists: the code holds addresses of weights and the consequences of attributes. Both can change behind its back:
+`load_state_dict(assign=True)`, `p.data = …`, `.to()`, `train()`, a hook, an attribute, a replaced helper. None of them
+tells anybody. So before each call the module is compared with what was bound, in microseconds; on any difference it is
+described anew, and the package is bound again, or dropped.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from . import identity as identities
+from .calls import Matcher
+from .native import Library
+from .package import ConstSpec, const_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from .package import Identity, PackageSpec, Target
+
+_data_ptr = torch.Tensor.data_ptr
+
+
+class Mismatch(Exception):
+    """The package must not answer; the message says why, in words."""
+
+
+class ModuleState:
+    """What a module was when its packages were bound."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._described = identities.describe(module)
+        self._tensors = list(self._described.tensors.values())
+        self._addresses = list(map(_data_ptr, self._tensors))
+        self._guards = {mode: self._guard(mode) for mode in (False, True)}
+        self.requires_grad = any(tensor.requires_grad for tensor in self._tensors)
+
+    def _guard(self, inference: bool) -> Callable[..., bool] | None:
+        """torch's own C++ check of type, dtype, device, sizes, strides and keys, for one of the two modes."""
+        if not self._tensors:
+            return None
+        with torch.inference_mode(inference), torch.no_grad():
+            guards = torch._C._dynamo.guards.TensorGuards(
+                *self._tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
+            )
+        check: Callable[..., bool] = guards.check
+        return check
+
+    @property
+    def identity(self) -> Identity:
+        """What the module was."""
+        return self._described.identity
+
+    @property
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """Parameters and buffers by path."""
+        return self._described.tensors
+
+    @property
+    def hooked(self) -> str | None:
+        """Path of a submodule with hooks."""
+        return self._described.hooked
+
+    def unchanged(self) -> bool:
+        """Whether everything still is as it was: slots, addresses, sizes, strides, dtypes, attributes, code."""
+        if not self._described.watch.unchanged() or list(map(_data_ptr, self._tensors)) != self._addresses:
+            return False
+        guard = self._guards[torch.is_inference_mode_enabled()]
+        return guard is None or guard(*self._tensors)
+
+    def against(self, target: Target) -> str | None:
+        """Why this module is not the one `target` was made for; None when it is."""
+        if self.hooked is not None:
+            return f"{self.hooked} has hooks, which compiled code would not run"
+        return identities.difference(self.identity, target.identity)
+
+
+def process_reason() -> str | None:
+    """What about the process forbids compiled code right now: modes that it would ignore. None when nothing does."""
+    if torch._C._is_any_autocast_enabled():
+        return "autocast is on"
+    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+        return "a torch function or dispatch mode is active (a default device is one)"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "a functorch transform is active"
+    if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
+        return "the call is being traced"
+    if torch.nn.modules.module._has_any_global_hook():
+        return "there are global module hooks"
+    return None
+
+
+class BoundPackage:
+    """One target's code with this module's weights. `match` first, then `run` what it gave."""
+
+    def __init__(self, target: Target, directory: Path, module: torch.nn.Module, state: ModuleState) -> None:
+        if target.package is None:
+            raise Mismatch("the target has no package")
+        reason = state.against(target)
+        if reason is not None:
+            raise Mismatch(reason)
+        self._spec = target.package
+        self._path = directory / target.package.library
+        self._matcher = Matcher(target.call, module.forward)
+        self._rebuild = _output_builder(target.package)
+        self.bind(state)
+
+    def bind(self, state: ModuleState) -> None:
+        """Take the weights of `state`. Calls that are running finish with the former ones."""
+        library = Library(self._path)
+        if library.outputs != self._spec.library_outputs:
+            raise Mismatch(f"the library has {library.outputs} outputs, target.json says {self._spec.library_outputs}")
+        paths = dict(self._spec.constants)
+        if library.constants.keys() != paths.keys():
+            raise Mismatch("the library's constants are not those of target.json")
+        library.bind({name: state.tensors[path] for name, path in paths.items()})
+        self._library = library
+
+    def match(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
+        """The tensors to run, or why this call is not one that was compiled."""
+        return self._matcher.match(args, kwargs)
+
+    def run(self, tensors: list[torch.Tensor]) -> Any:
+        """The module's output. Raises NativeError."""
+        return self._rebuild(self._library.run(tensors))
+
+
+def _output_builder(spec: PackageSpec) -> Callable[[list[torch.Tensor | None]], Any]:
+    tree = pytree.treespec_loads(spec.out_spec)
+    if tree.num_leaves != len(spec.outputs):
+        raise Mismatch("the outputs of target.json do not fit their tree")
+    plain = list(spec.outputs) == list(range(spec.library_outputs))
+    if plain and tree.is_leaf():
+        return lambda results: results[0]
+    if plain and tree == pytree.tree_structure(tuple(range(tree.num_leaves))):
+        return tuple
+    constants = {position: const_value(entry) for position, entry in enumerate(spec.outputs) if isinstance(entry, ConstSpec)}
+    indices = {position: entry for position, entry in enumerate(spec.outputs) if isinstance(entry, int)}
+
+    def build(results: list[torch.Tensor | None]) -> Any:
+        leaves = [
+            results[indices[position]] if position in indices else constants[position]
+            for position in range(tree.num_leaves)
+        ]
+        return pytree.tree_unflatten(leaves, tree)
+
+    return build
+
+
+class OpenPackage:
+    """A package with its checks and without a fall back: what does not fit raises Mismatch. For proofs."""
+
+    def __init__(self, target: Target, directory: Path, module: torch.nn.Module) -> None:
+        self._module = module
+        self._state = ModuleState(module)
+        self._package = BoundPackage(target, directory, module, self._state)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Answer one call from the package, or raise Mismatch with the reason."""
+        reason = process_reason()
+        if reason is None and not self._state.unchanged():
+            reason = "the module was changed after the package was bound to it"
+        if reason is None:
+            reason = grad_reason(self._state, args, kwargs)
+        if reason is not None:
+            raise Mismatch(reason)
+        tensors = self._package.match(args, kwargs)
+        if isinstance(tensors, str):
+            raise Mismatch(tensors)
+        return self._package.run(tensors)
+
+
+def grad_reason(state: ModuleState, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    """Compiled code gives no gradients; None when nobody can miss them."""
+    if not torch.is_grad_enabled():
+        return None
+    if state.requires_grad:
+        return "grad is enabled and parameters require it; call the model under torch.inference_mode() or no_grad()"
+    for value in itertools.chain(args, kwargs.values()):
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            return "grad is enabled and an input requires it"
+    return None

@@ -1,0 +1,159 @@
+"""Decides whether a call is one the code was compiled for, and takes the tensors out of it.
+
+Why it exists: compiled code believes its inputs. Another batch, a transposed view or a different constant gives an
+answer of the right shape and the wrong content. Every argument is therefore compared with what was compiled.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .package import CallSpec, ConstSpec, DimRange, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_dispatch_keys = torch._C._dispatch_keys
+
+
+def _plain_keys() -> tuple[Any, ...]:
+    """Dispatch keys of ordinary CPU tensors, with autograd's and without (made in inference mode).
+
+    Anything else about a tensor that ordinary code must not ignore (lazy conjugation, sparse or quantised storage,
+    functorch's and FakeTensor's wrappers) shows as another key.
+    """
+    ordinary = torch.empty(0)
+    with torch.inference_mode():
+        inference = torch.empty(0)
+    return _dispatch_keys(ordinary), _dispatch_keys(inference)
+
+
+class Matcher:
+    """One CallSpec, made ready for the module's `forward`. `match` returns tensors, or the reason in words."""
+
+    def __init__(self, spec: CallSpec, forward: Callable[..., Any]) -> None:
+        self._signature = inspect.signature(forward)
+        dims = spec.dim
+        parameters = list(self._signature.parameters.values())
+        if [entry.parameter for entry in spec.arguments] != [entry.name for entry in parameters]:
+            raise ValueError("the module's forward takes other parameters than the compiled one")
+        self._arguments = [
+            (entry.parameter, _tensor_check(entry, dims) if isinstance(entry, TensorSpec) else None,
+             _const_check(entry, parameter.default) if isinstance(entry, ConstSpec) else None)
+            for entry, parameter in zip(spec.arguments, parameters, strict=True)
+        ]
+        self._positional = self._plain_positional(parameters)
+
+    def _plain_positional(self, parameters: list[inspect.Parameter]) -> int:
+        """How many leading tensors make a whole call when given by position alone; 0 when there is no such call."""
+        count = 0
+        for (_, tensor, _), parameter in zip(self._arguments, parameters, strict=True):
+            if tensor is None or parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                break
+            count += 1
+        rest = zip(self._arguments[count:], parameters[count:], strict=True)
+        omitted_fits = all(const is not None and const(parameter.default) is None for (_, _, const), parameter in rest)
+        return count if omitted_fits else 0
+
+    def match(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
+        """The tensors of a call in order, or why it is not one that was compiled."""
+        if not kwargs and len(args) == self._positional:
+            values: list[Any] | tuple[Any, ...] = args
+        else:
+            try:
+                bound = self._signature.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                return f"the arguments do not fit forward: {error}"
+            values = [bound.get(name, parameter.default) for name, parameter in self._signature.parameters.items()]
+        sizes: dict[str, int] = {}
+        tensors = []
+        # By position alone the rest of the arguments are defaults, which were compared when this was made.
+        for (name, tensor, const), value in zip(self._arguments, values, strict=False):
+            if tensor is not None:
+                reason = tensor(value, sizes)
+                tensors.append(value)
+            else:
+                reason = const(value) if const is not None else None
+            if reason is not None:
+                return f"argument {name}: {reason}"
+        return [_canonical(tensor) for tensor in tensors]
+
+
+def _canonical(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory with the strides compiled code expects: those of dimensions of size one are arbitrary.
+
+    numpy gives a new axis the stride 0, for one.
+    """
+    shape = tensor.shape
+    if 1 not in shape:
+        return tensor
+    stride, step = [], 1
+    for size in reversed(shape):
+        stride.append(step)
+        step *= max(size, 1)
+    stride.reverse()
+    return tensor if tensor.stride() == tuple(stride) else tensor.as_strided(shape, stride)
+
+
+def _const_check(entry: ConstSpec, default: object) -> Callable[[Any], str | None]:
+    if entry.type == "default":
+        # The default is part of the code's identity, so being the same object here means having the compiled content.
+        return lambda value: None if value is default else "is not the default, which was compiled in"
+
+    def check(value: Any) -> str | None:
+        if type(value).__name__ == entry.type and repr(value) == entry.value:
+            return None
+        shown = repr(value)[:60] if value is None or isinstance(value, bool | int | float | str) else type(value).__name__
+        return f"is {shown}, compiled for {entry.value[:60]}"
+
+    return check
+
+
+def _tensor_check(
+    entry: TensorSpec, dims: Mapping[str, DimRange]
+) -> Callable[[Any, dict[str, int]], str | None]:
+    dtype = getattr(torch, entry.dtype)
+    rank = len(entry.shape)
+    fixed = entry.shape if all(isinstance(size, int) for size in entry.shape) else None
+    ordinary, inference = _plain_keys()
+
+    def check(value: Any, sizes: dict[str, int]) -> str | None:
+        if type(value) not in _TENSOR_TYPES:
+            return f"is a {type(value).__name__}, compiled for a tensor"
+        if value.dtype is not dtype:
+            return f"has dtype {str(value.dtype).removeprefix('torch.')}, compiled for {entry.dtype}"
+        shape = value.shape
+        if shape != fixed:
+            if fixed is not None or len(shape) != rank:
+                return f"has shape {tuple(shape)}, compiled for {entry.shape}"
+            for size, wanted in zip(shape, entry.shape, strict=True):
+                if isinstance(wanted, int):
+                    fits = size == wanted
+                else:
+                    fits = dims[wanted].allows(size) and sizes.setdefault(wanted, size) == size
+                if not fits:
+                    return f"has shape {tuple(shape)}, compiled for {_shown(entry.shape, dims)}"
+        kind = _dispatch_keys(value)
+        if kind != ordinary and kind != inference:
+            return f"is not an ordinary tensor on {entry.device} ({value.device}, {value.layout})"
+        if not value.is_contiguous():
+            return "is not contiguous"
+        return None
+
+    return check
+
+
+def _shown(shape: tuple[int | str, ...], dims: Mapping[str, DimRange]) -> str:
+    sizes = []
+    for size in shape:
+        if isinstance(size, int):
+            sizes.append(str(size))
+        else:
+            entry = dims[size]
+            step = f", multiples of {entry.multiple_of}" if entry.multiple_of > 1 else ""
+            sizes.append(f"{size} from {entry.minimum} to {entry.maximum}{step}")
+    return f"({', '.join(sizes)})"

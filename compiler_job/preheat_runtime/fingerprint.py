@@ -1,0 +1,212 @@
+"""What an artifact was built on and for, as observed in the process, and whether a pod has it.
+
+Why it exists: labels of nodes say what somebody expected; only the process that will run the code can see which torch
+it imported and which instructions its CPU has. The compile Job observes the same facts with the same functions, so the
+comparison cannot drift. Nothing here imports torch before it is asked to.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Names as /proc/cpuinfo spells them; lzcnt is called abm there. SSE levels are implied by avx2.
+_V3 = frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"})
+_V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+CPU_CLASSES = {"X86_64_V3": _V3, "X86_64_V4": _V4}
+
+# What a compiler told to use "this CPU" may emit; other flags (virtualisation, mitigations) differ between nodes
+# without meaning anything for code.
+_CODE_FLAG_PREFIXES = (
+    "adx", "aes", "amx", "avx", "bmi", "cl", "f16c", "fma", "fsgsbase", "gfni", "lzcnt", "abm", "movbe", "movdir",
+    "pclmul", "popcnt", "prefetchw", "ptwrite", "rdpid", "rdrand", "rdseed", "serialize", "sha", "sse", "ssse",
+    "tbm", "vaes", "vpclmul", "waitpkg", "xop", "xsave",
+    # aarch64
+    "asimd", "atomics", "bf16", "crc32", "dotprod", "fp", "fcma", "i8mm", "jscvt", "lrcpc", "sb", "sm", "sve", "pmull",
+)  # fmt: skip
+NATIVE = "Native"
+
+
+def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Instruction set flags of this machine's first CPU; empty when the system does not tell."""
+    try:
+        with cpuinfo.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if line.startswith(("flags", "Features")):
+                    return frozenset(line.partition(":")[2].split())
+    except OSError:
+        pass
+    return frozenset()
+
+
+def needed_isa(cpu_isa: str, flags: frozenset[str] | None = None) -> str:
+    """What code built for `cpu_isa` on this machine needs: a class, or `Native:` with the flags it may use."""
+    if cpu_isa != NATIVE:
+        return cpu_isa
+    have = cpu_flags() if flags is None else flags
+    return f"{NATIVE}:" + ",".join(sorted(flag for flag in have if flag.startswith(_CODE_FLAG_PREFIXES)))
+
+
+def missing_flags(needed: str, flags: frozenset[str]) -> frozenset[str] | None:
+    """Flags that code needing `needed` would miss here; None when `needed` is not a class this version knows."""
+    if needed.startswith(f"{NATIVE}:"):
+        listed = needed.partition(":")[2]
+        return frozenset(listed.split(",")) - flags if listed else None
+    known = CPU_CLASSES.get(needed)
+    return None if known is None else known - flags
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """Docs: contracts.md, section 6. `cpu_isa` is what the code needs."""
+
+    torch: str
+    python: str
+    machine: str
+    device: str
+    cpu_isa: str
+    gpu_name: str | None = None
+    gpu_capability: str | None = None
+    cuda: str | None = None
+    triton: str | None = None
+    driver: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that stands in result.json and in the manifest."""
+        return {
+            "torch": self.torch,
+            "python": self.python,
+            "machine": self.machine,
+            "device": self.device,
+            "cpuIsa": self.cpu_isa,
+            "gpuName": self.gpu_name,
+            "gpuCapability": self.gpu_capability,
+            "cuda": self.cuda,
+            "triton": self.triton,
+            "driver": self.driver,
+            "settings": dict(self.settings),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Fingerprint:
+        """Raises KeyError or TypeError naming what is missing."""
+        return cls(
+            torch=data["torch"],
+            python=data["python"],
+            machine=data["machine"],
+            device=data["device"],
+            cpu_isa=data["cpuIsa"],
+            gpu_name=data.get("gpuName"),
+            gpu_capability=data.get("gpuCapability"),
+            cuda=data.get("cuda"),
+            triton=data.get("triton"),
+            driver=data.get("driver"),
+            settings=dict(data.get("settings") or {}),
+        )
+
+
+def settings() -> dict[str, str]:
+    """Numeric settings of this process that change what a model computes."""
+    import torch
+
+    return {
+        "float32MatmulPrecision": torch.get_float32_matmul_precision(),
+        "deterministic": str(torch.are_deterministic_algorithms_enabled()).lower(),
+        "defaultDtype": str(torch.get_default_dtype()).removeprefix("torch."),
+    }
+
+
+def observe(*, cpu_isa: str, device: str = "cpu") -> Fingerprint:
+    """The fingerprint of an artifact built here for `cpu_isa` (X86_64_V3, X86_64_V4, Native) and `device` (cpu, cuda)."""
+    import torch
+
+    found = Fingerprint(
+        torch=torch.__version__,
+        python=f"{sys.version_info.major}.{sys.version_info.minor}",
+        machine=platform.machine(),
+        device=device,
+        cpu_isa=needed_isa(cpu_isa),
+        settings=settings(),
+    )
+    if device != "cuda":
+        return found
+    try:
+        import triton
+
+        triton_version: str | None = triton.__version__
+    except ImportError:
+        triton_version = None
+    major, minor = torch.cuda.get_device_capability()
+    return replace(
+        found,
+        gpu_name=torch.cuda.get_device_name(),
+        gpu_capability=f"{major}.{minor}",
+        cuda=torch.version.cuda,
+        triton=triton_version,
+        driver=_driver_version(),
+    )
+
+
+def _driver_version() -> str | None:
+    try:
+        words = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").split()
+    except OSError:
+        return None
+    return next((word for word in words if word[:1].isdigit() and "." in word), None)
+
+
+def reasons_against(artifact: Fingerprint, *, flags: frozenset[str] | None = None) -> list[str]:
+    """Why code with this fingerprint must not run in this process, in words; empty when it may.
+
+    `settings` are left out: they can change during the life of the process, and are compared at each call.
+    """
+    import torch
+
+    reasons = []
+    if artifact.torch != torch.__version__:
+        reasons.append(f"torch {torch.__version__} in the pod, artifact has {artifact.torch}")
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if artifact.python != python:
+        reasons.append(f"Python {python} in the pod, artifact has {artifact.python}")
+    if artifact.machine != platform.machine():
+        reasons.append(f"machine {platform.machine()} in the pod, artifact has {artifact.machine}")
+    else:
+        missing = missing_flags(artifact.cpu_isa, cpu_flags() if flags is None else flags)
+        if missing is None:
+            reasons.append(f"artifact needs CPU class {artifact.cpu_isa[:40]}, which this version does not know")
+        elif missing:
+            reasons.append(f"CPU lacks {', '.join(sorted(missing)[:8])}, which code for {artifact.cpu_isa[:9]} needs")
+    if artifact.device == "cuda":
+        reasons.extend(_gpu_reasons(artifact))
+    return reasons
+
+
+def _gpu_reasons(artifact: Fingerprint) -> list[str]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return [f"no GPU in the pod, artifact is for {artifact.gpu_name}"]
+    here = observe(cpu_isa="X86_64_V3", device="cuda")
+    pairs = (
+        ("GPU", here.gpu_name, artifact.gpu_name),
+        ("GPU capability", here.gpu_capability, artifact.gpu_capability),
+        ("CUDA", here.cuda, artifact.cuda),
+        ("triton", here.triton, artifact.triton),
+    )
+    return [f"{name} {pod} in the pod, artifact has {theirs}" for name, pod, theirs in pairs if pod != theirs]
+
+
+def changed_settings(artifact: Fingerprint) -> str | None:
+    """The first numeric setting of this process that is not as it was in the compile Job, in words."""
+    now = settings()
+    for name, value in artifact.settings.items():
+        if now.get(name) != value:
+            return f"{name} is {now.get(name)} in the pod, artifact has {value}"
+    return None

@@ -1,0 +1,161 @@
+"""What a module is, in terms that hold in another process: tree, code, attributes and tensors.
+
+Why it exists: a package is compiled for one module and gives plausible nonsense for a slightly different one. Two
+modules with equal identity run the same code on parameters of the same names, shapes, dtypes and strides, so one's
+package answers for the other once its own weights are bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .code import CodeDigest, patched_torch
+from .package import Identity, ModuleIdentity, TensorIdentity
+from .watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: What every nn.Module has and what does not change what it computes; hooks are looked at on their own.
+_BOILERPLATE = frozenset(torch.nn.Module().__dict__) - {"training"} | {"_compiled_call_impl"}
+HOOK_DICTS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """An identity, what to watch so that it stays true, and the tensors it named, by path."""
+
+    identity: Identity
+    watch: Watch
+    tensors: dict[str, torch.Tensor]
+    hooked: str | None = field(default=None)
+
+
+def describe(module: torch.nn.Module) -> Described:
+    """Describe `module` as it is now: takes about 10 to 30 ms for a few hundred submodules, reads no weight.
+
+    `hooked` is the path of a submodule with forward or backward hooks, which are not part of the identity.
+    """
+    watch = Watch()
+    paths: dict[int, str] = {}
+    tree = list(module.named_modules(remove_duplicate=False))
+    for path, part in tree:
+        paths.setdefault(id(part), path)
+    classes: dict[type, str] = {}
+    unknown: list[str] = []
+    modules: dict[str, ModuleIdentity] = {}
+    hooked = None
+    for path, part in tree:
+        kind = type(part)
+        if kind not in classes:
+            digest = CodeDigest(watch=watch, modules=paths)
+            digest.class_(kind)
+            unknown += digest.unknown
+            classes[kind] = digest.hexdigest()
+        attributes = CodeDigest(watch=watch, modules=paths)
+        attributes.put("same as", paths[id(part)])
+        for name, value in sorted(part.__dict__.items()):
+            if name not in _BOILERPLATE:
+                attributes.put(name)
+                attributes.value(value)
+        unknown += [f"{path or 'the module'} has {what}" for what in attributes.unknown]
+        for container in (part.__dict__, part._parameters, part._buffers, part._modules):
+            watch.add_dict(container)
+        for hooks in HOOK_DICTS:
+            held: dict[Any, Any] = part.__dict__.get(hooks) or {}
+            watch.add_dict(held)
+            if held:
+                hooked = path or "the module"
+        modules[path] = ModuleIdentity(
+            class_name=kind.__qualname__, code=classes[kind], attributes=attributes.hexdigest()
+        )
+    tensors = dict(_tensors(module))
+    patches = CodeDigest(watch=watch, modules=paths)
+    for name, function in patched_torch():
+        patches.put(name)
+        patches.value(function)
+    watch.arm()
+    return Described(
+        identity=Identity(
+            modules=modules,
+            tensors=_tensor_identities(module, tensors),
+            patches=patches.hexdigest(),
+            unknown=tuple(unknown + patches.unknown),
+        ),
+        watch=watch,
+        tensors=tensors,
+        hooked=hooked,
+    )
+
+
+def _tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
+def _tensor_identities(module: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> dict[str, TensorIdentity]:
+    parameters = {path for path, _ in module.named_parameters(remove_duplicate=False)}
+    first: dict[int, str] = {}
+    found = {}
+    for path, tensor in tensors.items():
+        tied = first.setdefault(id(tensor), path)
+        strided = tensor.layout is torch.strided
+        found[path] = TensorIdentity(
+            kind="parameter" if path in parameters else "buffer",
+            shape=tuple(tensor.shape),
+            stride=tuple(tensor.stride()) if strided else (),
+            # A subclass (quantised, distributed, lazy) computes something else than its dtype tells.
+            dtype=str(tensor.dtype).removeprefix("torch.") + ("" if _is_plain(tensor) else f" {type(tensor).__qualname__}"),
+            device=str(tensor.device),
+            tied_to=None if tied == path else tied,
+        )
+    return found
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) and tensor.layout is torch.strided
+
+
+def difference(pod: Identity, artifact: Identity) -> str | None:
+    """The first thing in which the pod's module is not the compiled one, in words; None when they are the same."""
+    if pod.modules.keys() != artifact.modules.keys():
+        extra, absent = pod.modules.keys() - artifact.modules.keys(), artifact.modules.keys() - pod.modules.keys()
+        return f"submodule {min(extra)!r} is new" if extra else f"submodule {min(absent)!r} is missing"
+    for path, theirs in artifact.modules.items():
+        mine = pod.modules[path]
+        name = f"submodule {path!r}" if path else "the module"
+        if mine.class_name != theirs.class_name:
+            return f"{name} is a {mine.class_name}, artifact has {theirs.class_name}"
+        if mine.code != theirs.code:
+            return f"the code of {name} ({mine.class_name}), or something it uses, differs"
+        if mine.attributes != theirs.attributes:
+            return f"an attribute of {name} ({mine.class_name}) differs (mode train/eval is one)"
+    if pod.tensors.keys() != artifact.tensors.keys():
+        odd = min(pod.tensors.keys() ^ artifact.tensors.keys())
+        return f"parameter or buffer {odd!r} exists only in {'the pod' if odd in pod.tensors else 'the artifact'}"
+    for path, expected in artifact.tensors.items():
+        found = pod.tensors[path]
+        for aspect in ("kind", "shape", "dtype", "device", "tied_to"):
+            if getattr(found, aspect) != getattr(expected, aspect):
+                return f"{path} has {aspect} {getattr(found, aspect)}, artifact has {getattr(expected, aspect)}"
+        if not _same_stride(found, expected):
+            return f"{path} has stride {found.stride}, artifact has {expected.stride}"
+    if pod.patches != artifact.patches:
+        return "functions of torch itself were replaced, not as in the compile Job"
+    return None
+
+
+def _same_stride(found: TensorIdentity, expected: TensorIdentity) -> bool:
+    """The stride of a dimension of size one moves nothing."""
+    return all(
+        size == 1 or mine == theirs
+        for size, mine, theirs in zip(found.shape, found.stride, expected.stride, strict=True)
+    )

@@ -1,0 +1,209 @@
+"""The contract of one target, `target.json`: which module it is for, which calls it answers, and how to run it.
+
+Why it exists: the compile Job writes it and the pod reads it, perhaps months apart and from different releases; both do
+it with this module and nothing else parses the file. It holds names, shapes and hashes, never a weight.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+FORMAT_VERSION = 1
+TARGET_FILE = "target.json"
+LIBRARY_FILE = "model.so"
+
+
+class TargetUnreadable(Exception):
+    """`target.json` is not one this version can read; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DimRange:
+    """A named size that may vary: `minimum <= size <= maximum`, a multiple of `multiple_of`."""
+
+    name: str
+    minimum: int
+    maximum: int
+    multiple_of: int = 1
+
+    def allows(self, size: int) -> bool:
+        """Whether a tensor may have this size there."""
+        return self.minimum <= size <= self.maximum and size % self.multiple_of == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorSpec:
+    """A tensor a call passes: contiguous, of this dtype and device; a size is a number or the name of a dimension."""
+
+    parameter: str
+    shape: tuple[int | str, ...]
+    dtype: str
+    device: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstSpec:
+    """A value baked into the code: only a call that passes the same value of the same type is answered.
+
+    `type` is NoneType, bool, int, float or str, and `value` its repr; or `default`: the parameter's own default.
+    """
+
+    parameter: str
+    type: str
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallSpec:
+    """The calls a target answers. `arguments` are in the order of the module's signature."""
+
+    arguments: tuple[TensorSpec | ConstSpec, ...]
+    dims: tuple[DimRange, ...] = ()
+
+    @property
+    def dim(self) -> dict[str, DimRange]:
+        """Ranges by name."""
+        return {entry.name: entry for entry in self.dims}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorIdentity:
+    """A parameter or buffer: everything about it but its content. `tied_to` is the first path of the same tensor."""
+
+    kind: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    device: str
+    tied_to: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleIdentity:
+    """Class name, digest of the class's code and of all it refers to, digest of the instance's attributes."""
+
+    class_name: str
+    code: str
+    attributes: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What a module is: its tree, code, attributes and tensors, by dotted path; `patches` is what changed torch itself.
+
+    `unknown` names what could not be compared: with any of it a package must not be built.
+    """
+
+    modules: Mapping[str, ModuleIdentity]
+    tensors: Mapping[str, TensorIdentity]
+    patches: str
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageSpec:
+    """How to run the code: constants to bind by path, and how its flat outputs become the module's output.
+
+    `constants` pairs the name inside the library with the module's path. `outputs` gives, for each leaf of `out_spec`
+    (torch's serialised tree), the index of the library's output, or a ConstSpec.
+    """
+
+    library: str
+    library_outputs: int
+    constants: tuple[tuple[str, str], ...]
+    out_spec: str
+    outputs: tuple[int | ConstSpec, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The whole of `target.json`. `package` is None for a Rejected target and for the caches tier."""
+
+    identity: Identity
+    call: CallSpec
+    package: PackageSpec | None = None
+
+    def write(self, path: Path) -> None:
+        """Write canonical JSON: keys sorted, no blanks, one newline at the end."""
+        text = json.dumps({"formatVersion": FORMAT_VERSION, **asdict(self)}, sort_keys=True, separators=(",", ":"))
+        path.write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Target:
+        """Raises TargetUnreadable."""
+        try:
+            data = json.loads(path.read_bytes())
+            if data["formatVersion"] != FORMAT_VERSION:
+                raise TargetUnreadable(f"{path.name} has formatVersion {data['formatVersion']!r}, not {FORMAT_VERSION}")
+            package = data["package"]
+            return cls(
+                identity=_identity(data["identity"]),
+                call=CallSpec(
+                    arguments=tuple(_argument(entry) for entry in data["call"]["arguments"]),
+                    dims=tuple(DimRange(**entry) for entry in data["call"]["dims"]),
+                ),
+                package=None if package is None else _package(package),
+            )
+        except TargetUnreadable:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise TargetUnreadable(f"{path.name} cannot be read: {error!r}") from error
+
+
+def _identity(data: Mapping[str, Any]) -> Identity:
+    return Identity(
+        modules={path: ModuleIdentity(**entry) for path, entry in data["modules"].items()},
+        tensors={
+            path: TensorIdentity(**{**entry, "shape": tuple(entry["shape"]), "stride": tuple(entry["stride"])})
+            for path, entry in data["tensors"].items()
+        },
+        patches=data["patches"],
+        unknown=tuple(data["unknown"]),
+    )
+
+
+def _argument(data: Mapping[str, Any]) -> TensorSpec | ConstSpec:
+    if "shape" in data:
+        return TensorSpec(**{**data, "shape": tuple(data["shape"])})
+    return ConstSpec(**data)
+
+
+def _package(data: Mapping[str, Any]) -> PackageSpec:
+    return PackageSpec(
+        library=data["library"],
+        library_outputs=data["library_outputs"],
+        constants=tuple((name, path) for name, path in data["constants"]),
+        out_spec=data["out_spec"],
+        outputs=tuple(entry if isinstance(entry, int) else ConstSpec(**entry) for entry in data["outputs"]),
+    )
+
+
+def const_spec(parameter: str, value: object) -> ConstSpec | None:
+    """The spec of a constant, or None when `value` is not one of the types that can be compared between processes."""
+    if value is None or type(value) in (bool, int, float, str):
+        return ConstSpec(parameter=parameter, type=type(value).__name__, value=repr(value))
+    return None
+
+
+def const_value(spec: ConstSpec) -> object:
+    """The constant itself; only for the five types of `const_spec`."""
+    if spec.type == "NoneType":
+        return None
+    if spec.type == "bool":
+        return spec.value == "True"
+    if spec.type == "int":
+        return int(spec.value)
+    if spec.type == "float":
+        return float(spec.value)
+    if spec.type == "str":
+        import ast
+
+        text: object = ast.literal_eval(spec.value)
+        return text
+    raise TargetUnreadable(f"unknown constant type {spec.type!r}")

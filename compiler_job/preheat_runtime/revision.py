@@ -1,0 +1,99 @@
+"""What `fetch` brought into this pod: the targets of its revision, and which of them this process can use.
+
+Why it exists: files in PREHEAT_DIR were verified before they became visible and are mounted read-only, so they are
+taken at their word here; but whether they fit is known only in the process that will run them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .fingerprint import Fingerprint, reasons_against
+from .manifest import Manifest, ManifestError, digest_of
+from .package import TARGET_FILE, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .manifest import Target as ManifestTarget
+
+DEFAULT_DIRECTORY = "/opt/preheat"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One Kept or Rejected target of the revision whose fingerprint fits this process."""
+
+    entry: ManifestTarget
+    directory: Path
+    fingerprint: Fingerprint
+
+    @cached_property
+    def target(self) -> Target:
+        """The contract. Raises TargetUnreadable."""
+        return Target.read(self.directory / TARGET_FILE)
+
+    @property
+    def kind(self) -> str:
+        """package, caches or rejected."""
+        return "rejected" if self.entry.verdict == "Rejected" else str(self.entry.tier)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revision:
+    """The candidates of this pod; when there are none, `reason` says why in words."""
+
+    manifest: str | None
+    candidates: tuple[Candidate, ...]
+    reason: str
+
+
+def load(environ: Mapping[str, str]) -> Revision:
+    """Read the revision of this pod. Never raises for what is or is not there; costs a few milliseconds."""
+    root = Path(environ.get("PREHEAT_DIR", DEFAULT_DIRECTORY))
+    try:
+        data = (root / "revision" / "manifest.json").read_bytes()
+    except OSError:
+        return Revision(manifest=None, candidates=(), reason=_why_nothing(root))
+    try:
+        manifest = Manifest.parse(data)
+    except ManifestError as error:
+        return Revision(manifest=None, candidates=(), reason=f"the manifest cannot be read: {error}")
+    candidates, reasons = [], []
+    for entry in manifest.targets:
+        name = f"{entry.module}/{entry.bucket}/{entry.hardware}"
+        if entry.verdict not in ("Kept", "Rejected"):
+            reasons.append(f"{name}: {entry.verdict}, {entry.reason}: {entry.message}")
+            continue
+        try:
+            fingerprint = Fingerprint.from_json(entry.fingerprint or {})
+        except (KeyError, TypeError) as error:
+            reasons.append(f"{name}: its fingerprint cannot be read: {error!r}")
+            continue
+        against = reasons_against(fingerprint)
+        directory = root / "revision" / entry.folder
+        if not against and not (directory / TARGET_FILE).is_file():
+            against = ["its files were not brought into this pod"]
+        if against:
+            reasons.append(f"{name}: {'; '.join(against)}")
+        else:
+            candidates.append(Candidate(entry=entry, directory=directory, fingerprint=fingerprint))
+    # Code that varies least first: a bucket of fixed sizes beats a range that also covers the call.
+    candidates.sort(key=lambda candidate: (candidate.kind != "package", candidate.entry.key))
+    reason = " | ".join(reasons)[:1000] or "the revision has no targets"
+    return Revision(manifest=digest_of(data), candidates=tuple(candidates), reason=reason)
+
+
+def _why_nothing(root: Path) -> str:
+    try:
+        fetch = json.loads((root / "fetch.json").read_bytes())
+        outcome, reason, message = fetch["outcome"], fetch.get("reason"), fetch.get("message")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"there is no revision in {root}, and fetch left no word"
+    if outcome == "NoRevision":
+        return "no revision was ready for this pod's image when it started"
+    return f"fetch: {outcome}{', ' + str(reason) if reason else ''}: {message}"[:1000]
