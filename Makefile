@@ -1,0 +1,78 @@
+# Everything a contributor calls. Needs make and Python 3.11 or later; the rest is installed or built, after saying so.
+#
+#   PYTHON=python3.12   another interpreter for the environment (default: the first suitable one)
+#   PREHEAT_CACHE=dir   where builds and downloads are kept (default: ~/.cache/preheat)
+#   KEEP=1              make test and friends: leave the cluster up
+#   ARGS="-k name"      more words for pytest
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+CACHE := $(or $(PREHEAT_CACHE),$(HOME)/.cache/preheat)
+VENV := $(CACHE)/venv-$(shell sha256sum requirements/dev.txt | cut -c1-16)
+PY := $(VENV)/bin/python
+SOURCES := $(CURDIR)/operator:$(CURDIR)/compiler_job:$(CURDIR)/tests
+export PATH := $(VENV)/bin:$(PATH)
+export PYTHONPATH := $(SOURCES)
+LAB = $(PY) -m lab
+
+.DEFAULT_GOAL := help
+.PHONY: help venv lint format lock unit test soak bench cluster-up cluster-down cluster-status env images demo demo-down
+
+help: ## what can be made
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+# The file that says that an environment is complete; venv.py makes it last.
+$(VENV)/.complete:
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or later was found; say which: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
+	@PYTHONPATH=tests $(PYTHON) -m lab venv >&2
+
+venv: $(VENV)/.complete ## the development environment, pinned and hashed
+	@echo $(VENV)
+
+lint: $(VENV)/.complete ## style, types, layers, generated files
+	ruff check .
+	ruff format --check .
+	mypy
+	MYPYPATH=tests mypy -p lab
+	lint-imports
+	$(PY) -m preheat_operator.api.crds --check
+
+format: $(VENV)/.complete ## put the code into shape
+	ruff check --fix .
+	ruff format .
+
+lock: ## resolve requirements/*.txt anew from pyproject.toml
+	PYTHONPATH=tests $(PYTHON) -m lab lock
+
+unit: $(VENV)/.complete ## tests without a cluster and without compiling
+	pytest tests/unit -m "not cluster and not torch and not soak" $(ARGS)
+
+test: lint ## everything that gates a change, on a cluster made for it
+	$(LAB) --name test run --fresh -- pytest -m "not soak" $(ARGS)
+
+soak: $(VENV)/.complete ## the long tests
+	$(LAB) --name soak run --fresh -- pytest -m soak $(ARGS)
+
+bench: $(VENV)/.complete ## measure and compare; fails on a missed target
+	$(PY) benchmarks/first_answer.py $(ARGS)
+
+cluster-up: $(VENV)/.complete ## a cluster for debugging, with S3 and a registry
+	@$(LAB) up
+
+cluster-down: $(VENV)/.complete ## take it away
+	@$(LAB) down
+
+cluster-status: $(VENV)/.complete ## what of it runs
+	@$(LAB) status
+
+env: $(VENV)/.complete ## exports for a shell; CONTRIBUTING.md shows how
+	@$(LAB) env
+
+images: $(VENV)/.complete ## build and push the images of the product and the examples
+	@$(LAB) images
+
+demo: $(VENV)/.complete ## what Preheat does, from nothing to a hot pod
+	@$(LAB) --name demo demo
+
+demo-down: $(VENV)/.complete ## take the demo's cluster away
+	@$(LAB) --name demo down
