@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
 CHUNK_BYTES: Final = 256 * 1024
+STREAM_ATTEMPTS: Final = 2
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 _EXISTS = frozenset({"PreconditionFailed", "412"})
 _LATER = frozenset(
@@ -65,7 +66,14 @@ class ObjectStore:
         """Return a small object whole, None when there is none; of a larger one the first `limit` + 1 bytes.
 
         The caller compares digests or parses strictly, so a longer answer is seen as wrong without being held.
+        A stream that is cut is tried again: botocore retries only until an answer begins.
         """
+        for _ in range(STREAM_ATTEMPTS - 1):
+            with contextlib.suppress(StoreUnreachableError):
+                return self._get(key, limit)
+        return self._get(key, limit)
+
+    def _get(self, key: str, limit: int) -> bytes | None:
         parts: list[bytes] = []
         left = limit + 1
         with self.chunks(key) as chunks:
@@ -132,7 +140,11 @@ def translate(error: Exception, doing: str) -> StoreError:
     if isinstance(error, exceptions.SSLError):
         return StoreUnreachableError(f"{doing}: TLS failed; is the certificate's CA given (PREHEAT_STORE_CA)?")
     if isinstance(
-        error, exceptions.HTTPClientError | exceptions.ResponseStreamingError | exceptions.IncompleteReadError
+        error,
+        exceptions.HTTPClientError
+        | exceptions.ConnectionError
+        | exceptions.ResponseStreamingError
+        | exceptions.IncompleteReadError,
     ):
         return StoreUnreachableError(f"{doing}: {type(error).__name__}")
     if isinstance(error, OSError):
