@@ -41,7 +41,7 @@ def main() -> int:
         _log("failed", message=str(error))
         return EXIT_REQUEST
     except OSError as error:
-        message = f"{directory} cannot be written: {error.strerror}"
+        message = f"{directory} cannot be laid out: {error.strerror or error}"
         termination.write(termination.failed("Internal", message), env)
         _log("failed", message=message)
         return EXIT_INTERNAL
