@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from preheat_runtime.fingerprint import cpu_flags, missing_flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,12 +19,6 @@ if TYPE_CHECKING:
 
 SERVED: Final = frozenset({"Kept", "Rejected"})
 """Verdicts with something to bring: a package or caches, or the word that this call stays eager."""
-_V3: Final = frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"})
-REQUIRED_FLAGS: Final = {
-    "X86_64_V3": _V3,
-    "X86_64_V4": _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
-}
-"""Flags of /proc/cpuinfo for each class of the x86-64 psABI."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +29,9 @@ class Machine:
     cpu_flags: frozenset[str]
 
     @classmethod
-    def here(cls, cpuinfo: Path = Path("/proc/cpuinfo")) -> Machine:
+    def here(cls) -> Machine:
         """Return this machine."""
-        try:
-            lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            lines = []
-        flags = next((line.partition(":")[2] for line in lines if line.startswith("flags")), "")
-        return cls(architecture=platform.machine(), cpu_flags=frozenset(flags.split()))
+        return cls(architecture=platform.machine(), cpu_flags=cpu_flags())
 
 
 def fits(target: Target, machine: Machine) -> bool:
@@ -54,7 +44,8 @@ def fits(target: Target, machine: Machine) -> bool:
         return False
     if fingerprint.get("device") != "cpu" or not machine.cpu_flags:
         return True
-    return REQUIRED_FLAGS.get(str(fingerprint.get("cpuIsa")), frozenset()) <= machine.cpu_flags
+    # None: a class this version has no flags for, left to the runtime's judgement.
+    return not missing_flags(str(fingerprint.get("cpuIsa")), machine.cpu_flags)
 
 
 def select(targets: Iterable[Target], machine: Machine) -> list[Target]:

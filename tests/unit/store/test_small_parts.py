@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preheat_operator.containers import termination
-from preheat_operator.containers.fit import REQUIRED_FLAGS, Machine, fits
+from preheat_operator.containers.fit import Machine, fits
 from preheat_operator.containers.untrusted import UntrustedFileError, UntrustedFolder
 from preheat_operator.store.config import StoreConfig, read_credentials
 from preheat_operator.store.errors import Retry, StoreCredentialsMissingError, StoreDeniedError, StoreError
 from preheat_operator.store.keys import Keys
 from preheat_operator.store.objects import translate
+from preheat_runtime.fingerprint import CPU_CLASSES
 from preheat_runtime.manifest import Target
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ TARGET = Target(
     request_key="0" * 64, fingerprint={"machine": "x86_64", "device": "cpu", "cpuIsa": "X86_64_V3"},
     figures={"speedup": "1.75"}, files=(),
 )  # fmt: skip
-V3 = Machine(architecture="x86_64", cpu_flags=REQUIRED_FLAGS["X86_64_V3"])
+V3 = Machine(architecture="x86_64", cpu_flags=CPU_CLASSES["X86_64_V3"])
 ENV = {"PREHEAT_STORE_BUCKET": "models", "PREHEAT_STORE_TENANT": "cluster.prod"}
 
 
@@ -42,9 +43,11 @@ ENV = {"PREHEAT_STORE_BUCKET": "models", "PREHEAT_STORE_TENANT": "cluster.prod"}
         ("Rejected", {}, V3, True),
         ("Failed", {}, V3, False),
         ("Kept", {"cpuIsa": "X86_64_V4"}, V3, False),
-        ("Kept", {"cpuIsa": "X86_64_V4"}, replace(V3, cpu_flags=REQUIRED_FLAGS["X86_64_V4"]), True),
+        ("Kept", {"cpuIsa": "X86_64_V4"}, replace(V3, cpu_flags=CPU_CLASSES["X86_64_V4"]), True),
         ("Kept", {"cpuIsa": "X86_64_V4", "device": "cuda"}, V3, True),
-        ("Kept", {"cpuIsa": "Native"}, V3, True),
+        ("Kept", {"cpuIsa": "Native:avx2,fma"}, V3, True),
+        ("Kept", {"cpuIsa": "Native:avx2,avx512f"}, V3, False),
+        ("Kept", {"cpuIsa": "ARM64_V9"}, V3, True),
         ("Kept", {"machine": "aarch64"}, V3, False),
         ("Kept", {"machine": "aarch64", "device": "cuda"}, V3, False),
         ("Kept", {}, replace(V3, cpu_flags=V3.cpu_flags - {"avx2"}), False),
@@ -56,11 +59,6 @@ def test_which_targets_fit_a_machine(
 ) -> None:
     target = replace(TARGET, verdict=verdict, fingerprint={**(TARGET.fingerprint or {}), **fingerprint})
     assert fits(target, machine) is expected
-
-
-def test_the_flags_of_this_machine_are_read() -> None:
-    assert Machine.here().architecture
-    assert Machine.here(Path("/nonexistent")).cpu_flags == frozenset()
 
 
 @pytest.mark.parametrize(
