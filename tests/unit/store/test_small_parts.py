@@ -6,7 +6,6 @@ import base64
 import json
 import zlib
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +25,7 @@ from preheat_runtime.manifest import Target
 
 if TYPE_CHECKING:
     import random
+    from pathlib import Path
 
 TARGET = Target(
     module="main", bucket="batch", hardware="cpu", verdict="Kept", reason="Faster", message="", tier="package",
