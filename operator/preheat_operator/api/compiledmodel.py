@@ -45,7 +45,7 @@ class CompiledModel(ApiModel):
     metadata: ObjectMeta
     spec: CompiledModelSpec = Field(description="What is compiled, for which inputs and hardware, and what is kept.")
     status: CompiledModelStatus = Field(
-        default_factory=CompiledModelStatus, description="What the controller observed and did; written by it alone."
+        default=CompiledModelStatus(), description="What the controller observed and did; written by it alone."
     )
 
 

@@ -43,6 +43,9 @@ def _convert(node: dict[str, Any], definitions: dict[str, Any], path: str) -> di
     node = _inlined(node, definitions, path)
     if node.get("default", ...) is None:
         del node["default"]
+    if isinstance(node.get("default"), dict):
+        # The fields' own defaults fill it in; written out here they could come to differ.
+        node["default"] = {}
     if INT_OR_STRING in node:
         return {key: value for key, value in node.items() if key in _COPIED or key.startswith("x-kubernetes-")}
     result: dict[str, Any] = {}

@@ -200,9 +200,9 @@ class CompiledModelSpec(ApiModel):
         description="Hardware profiles it is compiled on; 1 to 8.",
     )
     keep_if: KeepIf = Field(
-        default_factory=KeepIf, description="What an artifact must meet to be kept. Default: minSpeedup 1.05."
+        default=KeepIf(), description="What an artifact must meet to be kept. Default: minSpeedup 1.05."
     )
-    compile: Compile = Field(default_factory=Compile, description="How compile Jobs run. Default: see its fields.")
+    compile: Compile = Field(default=Compile(), description="How compile Jobs run. Default: see its fields.")
     revision_history_limit: int = Field(
         default=5,
         ge=1,

@@ -1,0 +1,79 @@
+"""The session's API server, shared by every test that asks for one, with Preheat's CRDs in it."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from preheat_operator.api.crds import compiled_model_crd, compiled_model_index_crd
+
+from apiserver.server import ApiServer, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+EXAMPLE = """
+apiVersion: preheat.dev/v1alpha1
+kind: CompiledModel
+metadata: {name: vision, namespace: default}
+spec:
+  workloadRef: {kind: Deployment, name: vision}
+  torch:
+    factory: vision.model:load
+    modules:
+    - name: main
+      buckets:
+      - name: batch
+        dims: [{name: batch, min: 2, max: 32}]
+        args: [{tensor: {shape: [batch, 3, 224, 224], dtype: float32}}]
+        kwargs: [{name: mask, tensor: {shape: [batch, 16], dtype: int64, low: 0, high: 2}}]
+  hardware: [{name: cpu}]
+"""
+
+
+def example() -> dict[str, Any]:
+    """A CompiledModel that is right."""
+    return yaml.safe_load(EXAMPLE)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _shared() -> ApiServer:
+    folder = Path(tempfile.mkdtemp(prefix="preheat-apiserver-"))
+    server = start(folder)
+
+    def stop() -> None:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(stop)
+    server.apply(compiled_model_crd(), compiled_model_index_crd())
+    eventually(
+        lambda: server.request("GET", "/apis/preheat.dev/v1alpha1/compiledmodels").ok, what="the CRDs are served"
+    )
+    eventually(
+        lambda: server.request("GET", "/apis/preheat.dev/v1alpha1/compiledmodelindices").ok, what="the CRDs are served"
+    )
+    return server
+
+
+@pytest.fixture(scope="session")
+def apiserver() -> ApiServer:
+    """A real API server that knows Preheat's CRDs."""
+    return _shared()
+
+
+def eventually(condition: Callable[[], bool], *, what: str, seconds: float = 60) -> None:
+    """Wait until a condition holds: admission learns of policies and parameters from watches."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"after {seconds} s still not true: {what}")
+        time.sleep(0.1)

@@ -1,0 +1,3 @@
+from apiserver.fixtures import apiserver
+
+__all__ = ["apiserver"]
