@@ -9,6 +9,7 @@ described anew, and the package is bound again, or dropped.
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -110,26 +111,35 @@ class BoundPackage:
         self._path = directory / target.package.library
         self._matcher = Matcher(target.call, module.forward)
         self._rebuild = _output_builder(target.package)
-        self.bind(state)
+        self._state = state
+        self._lock = threading.Lock()
+        self._library: Library | None = None
 
-    def bind(self, state: ModuleState) -> None:
-        """Take the weights of `state`. Calls that are running finish with the former ones."""
+    def _bound_library(self) -> Library:
+        """The library with this module's weights, loaded at its first use: a module may have many buckets."""
+        with self._lock:
+            if self._library is None:
+                self._library = self._bind()
+            return self._library
+
+    def _bind(self) -> Library:
         library = Library(self._path)
         if library.outputs != self._spec.library_outputs:
             raise Mismatch(f"the library has {library.outputs} outputs, target.json says {self._spec.library_outputs}")
         paths = dict(self._spec.constants)
         if library.constants.keys() != paths.keys():
             raise Mismatch("the library's constants are not those of target.json")
-        library.bind({name: state.tensors[path] for name, path in paths.items()})
-        self._library = library
+        library.bind({name: self._state.tensors[path] for name, path in paths.items()})
+        return library
 
     def match(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
         """The tensors to run, or why this call is not one that was compiled."""
         return self._matcher.match(args, kwargs)
 
     def run(self, tensors: list[torch.Tensor]) -> Any:
-        """The module's output. Raises NativeError."""
-        return self._rebuild(self._library.run(tensors))
+        """The module's output. Raises NativeError, or Mismatch when the files do not fit each other."""
+        library = self._library or self._bound_library()
+        return self._rebuild(library.run(tensors))
 
 
 def _output_builder(spec: PackageSpec) -> Callable[[list[torch.Tensor | None]], Any]:

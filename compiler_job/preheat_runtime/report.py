@@ -48,7 +48,6 @@ class Reporter:
         self._manifest = manifest
         self._lock = threading.Lock()
         self._said: set[tuple[str | None, ...]] = set()
-        self._answers: dict[str | None, bool] = {}
         self._pid = os.getpid()
         atexit.register(self._at_exit)
 
@@ -71,7 +70,7 @@ class Reporter:
             if key in self._said or len(self._said) >= MAX_LINES:
                 return
             self._said.add(key)
-        self._emit({"event": "error", "reason": f"{what}: {type(error).__name__}: {str(error)[:500]}"})
+        self._emit({"event": "preheat-error", "reason": f"{what}: {type(error).__name__}: {str(error)[:500]}"})
 
     def _enter_child(self) -> None:
         """A forked child is a process of its own, and reports for itself."""
@@ -81,12 +80,13 @@ class Reporter:
 
     def _at_exit(self) -> None:
         if not self._said and os.getpid() == self._pid:
-            self._emit({"event": "exit", "outcome": None, "reason": "torch.compile was called, the model never was"})
+            self._emit({"event": "preheat", "when": "exit", "outcome": None, "reason": "torch.compile was called, the model never was"})
 
-    def _write(self, event: str, answer: Answer) -> None:
+    def _write(self, when: str, answer: Answer) -> None:
         self._emit(
             {
-                "event": event,
+                "event": "preheat",
+                "when": when,
                 "outcome": answer.outcome,
                 "reason": answer.reason,
                 "module": answer.module,

@@ -1,0 +1,106 @@
+"""What `torch.compile(model)` returns when Preheat answers: a module that behaves like torch's OptimizedModule.
+
+Why it exists: people read attributes of the compiled model, save its state_dict, move it, switch its mode and test its
+type. All of that must go on as with the real one, and none of it may import torch._dynamo, which takes two seconds.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .serve import Server
+
+_OWN = frozenset({"_orig_mod", "_preheat_server", "_preheat_arguments", "_preheat_ready", "__dict__"})
+
+
+class PreheatedModule(torch.nn.Module):
+    """Holds the user's module as `_orig_mod`, so that names in state_dict are those of torch's own wrapper."""
+
+    _orig_mod: torch.nn.Module
+    _preheat_server: Server
+
+    def __init__(self, module: torch.nn.Module, server: Server, arguments: dict[str, Any]) -> None:
+        object.__setattr__(self, "_preheat_ready", False)
+        object.__setattr__(self, "_orig_mod", module)
+        super().__init__()
+        self._orig_mod = module
+        object.__setattr__(self, "_preheat_server", server)
+        object.__setattr__(self, "_preheat_arguments", arguments)
+        object.__setattr__(self, "_preheat_ready", True)
+        del self.__dict__["_orig_mod"]
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        """torch's OptimizedModule to whoever has imported it, so that isinstance says what it always said."""
+        loaded = sys.modules.get("torch._dynamo.eval_frame")
+        found: type = getattr(loaded, "OptimizedModule", PreheatedModule)
+        return found
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Answer one call."""
+        return self._preheat_server.answer(args, kwargs)
+
+    @property
+    def training(self) -> bool:  # type: ignore[override]
+        """The user's module's own mode."""
+        return self._orig_mod.training
+
+    @training.setter
+    def training(self, value: bool) -> None:
+        # nn.Module.__init__ sets a default; only later settings are meant.
+        if self._preheat_ready:
+            self._orig_mod.training = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_orig_mod":
+            return self.__dict__["_modules"]["_orig_mod"]
+        if name in ("dynamo_ctx", "_torchdynamo_orig_callable", "get_compiler_config"):
+            return getattr(self._preheat_server.fallback.compiled, name)
+        return getattr(self._orig_mod, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN or hasattr(PreheatedModule, name):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._orig_mod, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in _OWN or hasattr(PreheatedModule, name):
+            super().__delattr__(name)
+        else:
+            delattr(self._orig_mod, name)
+
+    def __len__(self) -> int:
+        return len(self._orig_mod)  # type: ignore[arg-type]
+
+    def __dir__(self) -> Iterable[str]:
+        return [*dir(self._orig_mod), *object.__dir__(self)]
+
+    # A copy, in this process or another, is compiled anew: bound addresses mean nothing there.
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _compile_again, (self._orig_mod, self._preheat_arguments)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return _compile_again(copy.deepcopy(self._orig_mod, memo), self._preheat_arguments)
+
+
+def _compile_again(module: torch.nn.Module, arguments: dict[str, Any]) -> Any:
+    return torch.compile(module, **arguments)
+
+
+def callable_for(server: Server, method: Any) -> Any:
+    """What `module.compile()` stores: a function with the name of the method it stands for."""
+
+    @functools.wraps(method)
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        return server.answer(args, kwargs)
+
+    return answer

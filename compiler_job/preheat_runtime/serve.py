@@ -1,0 +1,284 @@
+"""Decides, call by call, who answers for a module: its package, torch's compiler (warm or cold), or eager.
+
+Why it exists: this is where all checks meet. The rule is one: a package answers only when everything that was compiled
+in is known to hold now. Any difference, doubt or error of ours ends in what torch does by itself, and is said once.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import revision as revisions
+from . import warm
+from .bind import BoundPackage, Mismatch, ModuleState, grad_reason, process_reason
+from .calls import Matcher
+from .fallback import NO_COMPILER, Fallback, compiler_missing
+from .fingerprint import changed_settings
+from .package import TargetUnreadable
+from .replacement import PreheatedModule, callable_for
+from .report import Answer, Reporter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from .revision import Candidate, Revision
+
+#: So many calls in a row that find the module changed, and it is taken for one that changes with every call.
+MAX_CHANGES_IN_A_ROW = 4
+#: So many failures of the library itself, and it is not used again.
+MAX_FAILURES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """What all modules of a process share."""
+
+    revision: Revision
+    reporter: Reporter
+
+    @functools.cached_property
+    def warm_reason(self) -> str | None:
+        """Why compiler caches cannot be used, or None; the first look sets the process up to use them."""
+        caches = [candidate for candidate in self.revision.candidates if candidate.kind == "caches"]
+        return warm.prepare(caches, os.environ)
+
+
+@functools.lru_cache(maxsize=1)
+def session() -> Session:
+    """Read what fetch brought; once in the life of a process."""
+    revision = revisions.load(os.environ)
+    return Session(revision=revision, reporter=Reporter(os.environ, manifest=revision.manifest))
+
+
+def serve(real: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> Any:
+    """The object to return from `torch.compile(model, **arguments)`, or None when the real one shall answer."""
+    if isinstance(model, PreheatedModule):
+        return model
+    method = None
+    module = model
+    if getattr(model, "__name__", "") == "_call_impl" and isinstance(getattr(model, "__self__", None), torch.nn.Module):
+        # module.compile() compiles its own bound method, and keeps the result.
+        method, module = model, model.__self__
+    if not isinstance(module, torch.nn.Module) or isinstance(module, torch.jit.ScriptModule):
+        return None
+    if type(module).__module__.startswith("torch._dynamo") or torch.compiler.is_compiling():
+        return None
+    shared = session()
+    reason = _refused_arguments(arguments)
+    if reason is None and not shared.revision.candidates:
+        reason = shared.revision.reason
+        if compiler_missing():
+            reason = None  # the wrapper must stay, to run eagerly instead of failing
+    if reason is not None:
+        shared.reporter.answered(Answer(outcome="cold", reason=reason, class_name=type(module).__qualname__))
+        return None
+    fallback = Fallback(lambda: real(model, **arguments), method if method is not None else module)
+    server = Server(module, fallback, shared)
+    return PreheatedModule(module, server, arguments) if method is None else callable_for(server, method)
+
+
+def _refused_arguments(arguments: Mapping[str, Any]) -> str | None:
+    """Which argument of torch.compile asks for something no artifact was made for, in words.
+
+    `dynamic` and `fullgraph` change how torch compiles, not what the model computes: a package is one whole graph.
+    """
+    allowed = {
+        "backend": (None, "inductor"),
+        "mode": (None, "default"),
+        "options": (None,),
+        "disable": (False,),
+        "name": (None,),
+        "dynamic": (None, False, True),
+        "fullgraph": (False, True),
+        "dynamic_shapes": (None,),
+    }
+    for name, value in arguments.items():
+        if not any(value is each or (isinstance(each, str) and value == each) for each in allowed.get(name, ())):
+            return f"torch.compile was called with {name}={value!r}"[:200] + ", which no artifact was made for"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Who answers a call, and why; `tensors` and `package` when it is a package."""
+
+    outcome: str
+    reason: str
+    candidate: Candidate | None = None
+    package: BoundPackage | None = None
+    tensors: list[torch.Tensor] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitting:
+    """A candidate that is for this module: its package, or for the other kinds only what calls it takes."""
+
+    candidate: Candidate
+    package: BoundPackage | None
+    matcher: Matcher | None
+
+    def match(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
+        """The call's tensors, or why it is another call."""
+        return (self.package or self.matcher).match(args, kwargs)  # type: ignore[union-attr]
+
+
+class Server:
+    """Answers for one module. Thread-safe."""
+
+    def __init__(self, module: torch.nn.Module, fallback: Fallback, shared: Session) -> None:
+        self.fallback = fallback
+        self._module = module
+        self._session = shared
+        self._created = time.perf_counter()
+        self._lock = threading.Lock()
+        self._state: ModuleState | None = None
+        self._fitting: tuple[Fitting, ...] = ()
+        self._unfit = ""
+        self._changes = 0
+        self._failures: dict[Candidate, int] = {}
+        self._said: set[tuple[str, str, Candidate | None]] = set()
+
+    def answer(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Answer one call. Raises only what torch or the user's own code raises."""
+        begin = time.perf_counter()
+        try:
+            choice = self._choose(args, kwargs)
+            if choice.package is not None and choice.tensors is not None:
+                result = choice.package.run(choice.tensors)
+                if (choice.outcome, choice.reason, choice.candidate) not in self._said:
+                    self._report(choice, begin)
+                return result
+        except Exception as error:  # whatever it is, torch can still answer
+            self._session.reporter.failed("the package was not used", error)
+            choice = Choice(outcome="cold", reason=f"Preheat failed: {type(error).__name__}: {error}"[:300])
+        return self._without_package(choice, args, kwargs, begin)
+
+    def _without_package(
+        self, choice: Choice, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float
+    ) -> Any:
+        if choice.outcome == "eager":
+            result = self.fallback.eager(*args, **kwargs)
+        else:
+            counter = warm.HitCounter()
+            result = self.fallback(args, kwargs)
+            if self.fallback.no_compiler:
+                choice = Choice(outcome="eager", reason=f"{choice.reason}; {NO_COMPILER}", candidate=choice.candidate)
+            elif choice.outcome == "warm" and counter.missed():
+                choice = Choice(outcome="cold", reason="the compiler caches did not hold it", candidate=choice.candidate)
+        if (choice.outcome, choice.reason, choice.candidate) not in self._said:
+            self._report(choice, begin)
+        return result
+
+    def _report(self, choice: Choice, begin: float) -> None:
+        now = time.perf_counter()
+        entry = choice.candidate.entry if choice.candidate is not None else None
+        if len(self._said) < 1000:
+            self._said.add((choice.outcome, choice.reason, choice.candidate))
+        self._session.reporter.answered(
+            Answer(
+                outcome=choice.outcome,
+                reason=choice.reason,
+                module=entry.module if entry else None,
+                bucket=entry.bucket if entry else None,
+                hardware=entry.hardware if entry else None,
+                class_name=type(self._module).__qualname__,
+                first_answer_seconds=now - begin,
+                since_compile_seconds=now - self._created,
+            )
+        )
+
+    def _choose(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Choice:
+        state = self._current_state()
+        if state is None:
+            return Choice(outcome="cold", reason=self._unfit)
+        # Modes forbid a package, never torch itself.
+        forbidden = process_reason() or grad_reason(state, args, kwargs)
+        reasons = []
+        for fitting in self._fitting:
+            matched = fitting.match(args, kwargs)
+            if isinstance(matched, str):
+                reasons.append(f"{fitting.candidate.entry.bucket}: {matched}")
+                continue
+            choice = self._offer(fitting, matched, forbidden)
+            if isinstance(choice, Choice):
+                return choice
+            reasons.append(f"{fitting.candidate.entry.bucket}: {choice}")
+        if not self._fitting:
+            return Choice(outcome="cold", reason=self._unfit)
+        return Choice(outcome="cold", reason=f"no bucket answers this call: {' | '.join(reasons)}"[:600])
+
+    def _offer(self, fitting: Fitting, tensors: list[torch.Tensor], forbidden: str | None) -> Choice | str:
+        """The choice of this candidate for a call that is one of its own; or why not, in words."""
+        candidate = fitting.candidate
+        if candidate.kind == "rejected":
+            entry = candidate.entry
+            return Choice(outcome="eager", reason=f"{entry.reason}: {entry.message}", candidate=candidate)
+        if candidate.kind == "caches":
+            why = self._session.warm_reason
+            return why if why is not None else Choice(outcome="warm", reason="compiler caches", candidate=candidate)
+        reason = forbidden or changed_settings(candidate.fingerprint)
+        if reason is None and self._failures.get(candidate, 0) >= MAX_FAILURES:
+            reason = "its library failed repeatedly"
+        if reason is not None:
+            return reason
+        return Choice(
+            outcome="hot", reason="package", candidate=candidate, package=fitting.package, tensors=tensors
+        )
+
+    def _current_state(self) -> ModuleState | None:
+        """What the module is now; None when it is not worth looking any more."""
+        state = self._state
+        if state is not None and state.unchanged():
+            self._changes = 0
+            return state
+        with self._lock:
+            if self._state is not None and self._state.unchanged():
+                return self._state
+            if self._changes > MAX_CHANGES_IN_A_ROW:
+                return None
+            if self._state is not None:
+                self._changes += 1
+            if self._changes > MAX_CHANGES_IN_A_ROW:
+                self._unfit = "the module changes with every call"
+                self._fitting, self._state = (), None
+                return None
+            self._state, self._fitting, self._unfit = self._attach()
+            return self._state
+
+    def _attach(self) -> tuple[ModuleState, tuple[Fitting, ...], str]:
+        """Compare the module with every candidate, from the one that varies least to the widest range."""
+        state = ModuleState(self._module)
+        fitting: list[Fitting] = []
+        others: list[str] = []
+        name = type(self._module).__qualname__
+        for candidate in sorted(self._session.revision.candidates, key=_least_varying_first):
+            try:
+                fitting.append(self._fit(candidate, state))
+            except (Mismatch, TargetUnreadable, ValueError) as error:
+                others.append(f"{candidate.entry.module}/{candidate.entry.bucket}: {error}")
+        shown = " | ".join(others)[:600] or self._session.revision.reason
+        return state, tuple(fitting), f"no artifact is for this {name}: {shown}"
+
+    def _fit(self, candidate: Candidate, state: ModuleState) -> Fitting:
+        if candidate.kind == "package":
+            package = BoundPackage(candidate.target, candidate.directory, self._module, state)
+            return Fitting(candidate=candidate, package=package, matcher=None)
+        reason = state.against(candidate.target)
+        if reason is not None:
+            raise Mismatch(reason)
+        return Fitting(candidate=candidate, package=None, matcher=Matcher(candidate.target.call, self._module.forward))
+
+
+def _least_varying_first(candidate: Candidate) -> tuple[bool, int, Sequence[str]]:
+    try:
+        dims = len(candidate.target.call.dims)
+    except TargetUnreadable:
+        dims = 0
+    return candidate.kind != "package", dims, candidate.entry.key

@@ -1,0 +1,85 @@
+"""Points torch's own compiler at the cache directory of an artifact.
+
+Why it exists: what does not export as a package still compiles several times faster from Inductor's caches, if the
+settings that are part of its keys are as they were in the compile Job. They must be in place before Inductor is
+imported, and a cache directory must be writable, so each pod works on a copy.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from .environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .revision import Candidate
+
+
+def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str | None:
+    """Copy the caches of `candidates` and set the process up to use them; why that is not possible, or None.
+
+    Changes os.environ and torch.compiler.config for the whole process.
+    """
+    if "torch._inductor.config" in sys.modules:
+        return "torch._inductor was imported before torch.compile was called, too late to point it at the caches"
+    work = environ.get("PREHEAT_WORK_DIR")
+    if not work:
+        return "PREHEAT_WORK_DIR is not set, so there is no place for a writable copy of the caches"
+    wanted = cache_environment()
+    isa = candidates[0].fingerprint.cpu_isa.partition(":")[0]
+    held = [name for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR") if name in environ]
+    held += [name for name, value in wanted.items() if environ.get(name, value) != value]
+    if held:
+        return f"the pod sets {', '.join(held)} itself"
+    folder = Path(work) / "inductor"
+    try:
+        _copy([entry for entry in candidates if entry.fingerprint.cpu_isa.partition(":")[0] == isa], folder)
+    except OSError as error:
+        return f"the caches cannot be copied to {folder}: {error}"
+    # torch settles on its own kernels' instructions at the first look; what is set after that only binds Inductor.
+    torch.backends.cpu.get_cpu_capability()
+    os.environ.update({**wanted, **isa_environment(isa)})
+    os.environ.update({"TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")})
+    torch.compiler.config.cache_key_tag = cache_key_tag(isa)
+    return None
+
+
+def _copy(candidates: Sequence[Candidate], folder: Path) -> None:
+    """One process of the pod copies; the rename makes the copy visible whole, and the slower ones take the faster's."""
+    if folder.is_dir():
+        return
+    partial = folder.with_name(f".{folder.name}-{os.getpid()}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for candidate in candidates:
+        shutil.copytree(candidate.directory / CACHE_DIRECTORY, partial, dirs_exist_ok=True)
+    try:
+        partial.rename(folder)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)
+        if not folder.is_dir():
+            raise
+
+
+class HitCounter:
+    """Whether Inductor found what it compiled in its cache, between creation and `missed`."""
+
+    def __init__(self) -> None:
+        self._before = self._misses()
+
+    @staticmethod
+    def _misses() -> int:
+        utils = sys.modules.get("torch._dynamo.utils")
+        return int(utils.counters["inductor"]["fxgraph_cache_miss"]) if utils is not None else 0
+
+    def missed(self) -> int:
+        """How many graphs had to be compiled."""
+        return self._misses() - self._before
