@@ -1,0 +1,311 @@
+"""The whole decision about one CompiledModel: what was observed in, what to do out.
+
+Reads top to bottom like the list of what the controller does for a model; each policy is in its own module. Planning
+on the outcome of a plan yields nothing more to do, and planning twice on the same observation yields the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from preheat_operator.api import names
+from preheat_operator.api.conditions import ConditionReason, ConditionType
+from preheat_operator.api.enums import HardwareState, RevisionState, Suspend
+from preheat_operator.api.index import unsayable_python_path
+from preheat_operator.plan import jobs as job_policy
+from preheat_operator.plan import revision as revisions
+from preheat_operator.plan.conditions import Announcement, Standing
+from preheat_operator.plan.indexnotes import IndexNotes
+from preheat_operator.plan.merge import Joined, join
+from preheat_operator.plan.objects import JobState, JobView, PodView
+from preheat_operator.plan.ownership import Belongings, sort_out
+from preheat_operator.plan.profile import Note, Step, step
+from preheat_operator.plan.status import assemble
+from preheat_operator.plan.termination import TargetName
+from preheat_operator.plan.workload import NotServing, Serving, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from preheat_operator.api.compiledmodel import CompiledModel
+    from preheat_operator.api.status import CompiledModelStatus, Revision, Target
+    from preheat_operator.plan.installation import Installation
+    from preheat_operator.plan.revision import Wanted
+
+# A refusal by the API server can end without the model changing (a quota, a policy), so it is tried again.
+_REFUSED_AGAIN_SECONDS = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """Everything a decision about one model rests on.
+
+    `jobs` and `pods` carry the model's label, whoever made them. `taken` are names at which the API server has a Job
+    that is not ours, `refused` what it said to Jobs it would not have; both are learned by trying. `troubles` maps
+    uids of Jobs and pods to their newest warning Event.
+    """
+
+    model: CompiledModel
+    workload: dict[str, Any] | None
+    jobs: Sequence[JobView] = ()
+    pods: Sequence[PodView] = ()
+    notes: IndexNotes = field(default_factory=IndexNotes)
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    taken: frozenset[str] = frozenset()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    now: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPlan:
+    """What to do, in this order: `check` (dry runs) and `create` Jobs, write `status`, then `stop` and `release`."""
+
+    create: tuple[dict[str, Any], ...] = ()
+    check: tuple[dict[str, Any], ...] = ()
+    status: CompiledModelStatus | None = None
+    stop: tuple[JobView, ...] = ()
+    release: tuple[PodView, ...] = ()
+    announcements: tuple[Announcement, ...] = ()
+    look_again_seconds: float | None = None
+
+
+def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
+    """What to do for one CompiledModel now."""
+    model = observed.model
+    if model.metadata.deletion_timestamp is not None:
+        return plan_gone(uid=model.metadata.uid, jobs=observed.jobs, pods=observed.pods)
+    source = serving(spec=model.spec, workload=observed.workload)
+    if isinstance(source, NotServing):
+        return _nothing_to_compile_from(observed, source)
+    want = revisions.wanted(model=model.metadata.name, spec=model.spec, image=source.image)
+    current = revisions.begin(want=want, previous=model.status.revisions, now=observed.now)
+    recorded = _recorded_targets(model, want)
+    belongings = sort_out(
+        model=model, want=want, jobs=observed.jobs, pods=observed.pods, taken=observed.taken,
+        troubles=observed.troubles,
+    )  # fmt: skip
+    if current.state == RevisionState.READY:
+        return _conclude(
+            observed=observed, belongings=belongings, revision=current, targets=recorded, work=_Work(), settled=False
+        )
+    work = _compile(
+        observed=observed, installation=installation, source=source, want=want, current=current, recorded=recorded,
+        belongings=belongings,
+    )  # fmt: skip
+    revision = current.model_copy(
+        update={
+            "state": work.joined.state,
+            "manifest": work.joined.manifest,
+            "python_path": work.python_path if work.has_python_path else current.python_path,
+            "hardware": tuple(s.entry for s in work.steps),
+        }
+    )
+    return _conclude(
+        observed=observed, belongings=belongings, revision=revision,
+        targets=tuple(t for s in work.steps for t in s.targets), work=work,
+        settled=current.state == RevisionState.FAILED,
+    )  # fmt: skip
+
+
+def plan_gone(*, uid: str, jobs: Sequence[JobView], pods: Sequence[PodView]) -> ModelPlan:
+    """What to do when a CompiledModel is gone or going: stop what it started, let go of what was held for it."""
+    return ModelPlan(
+        stop=tuple(j for j in jobs if j.owner_uid == uid and not j.deleting),
+        release=tuple(p for p in pods if p.holds_result and p.labels.get(names.LABEL_COMPILED_MODEL_UID) == uid),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """The outcome of looking at every profile of a revision that is not ready yet."""
+
+    steps: tuple[Step, ...] = ()
+    joined: Joined = field(default_factory=lambda: Joined(state=RevisionState.READY))
+    create: tuple[dict[str, Any], ...] = ()
+    check: tuple[dict[str, Any], ...] = ()
+    refusals: tuple[str, ...] = ()
+
+    @property
+    def has_python_path(self) -> bool:
+        return any(s.has_python_path for s in self.steps)
+
+    @property
+    def python_path(self) -> str | None:
+        return next(s.python_path for s in self.steps if s.has_python_path)
+
+
+def _compile(
+    *, observed: Observed, installation: Installation, source: Serving, want: Wanted, current: Revision,
+    recorded: Sequence[Target], belongings: Belongings,
+) -> _Work:  # fmt: skip
+    model = observed.model
+    suspended = model.spec.suspend == Suspend.ENABLED
+    timeout = model.spec.compile.schedule_timeout_seconds
+    wanted_targets = [TargetName(module=m.name, bucket=b.name) for m in model.spec.torch.modules for b in m.buckets]
+    entries = {h.name: h for h in current.hardware}
+    create: list[dict[str, Any]] = []
+    check: list[dict[str, Any]] = []
+    refusals: list[str] = []
+    steps: list[Step] = []
+    for hardware in model.spec.hardware:
+        # A part of a revision that goes on compiling is final; only a revision that failed as a whole is begun again.
+        template_hash = ""
+        if current.state == RevisionState.FAILED:
+            template_hash = job_policy.template_hash(
+                model=model, hardware=hardware, serving=source, installation=installation
+            )
+        taken_step = step(
+            name=hardware.name, targets=wanted_targets, recorded=entries.get(hardware.name),
+            verdicts=[t for t in recorded if t.hardware == hardware.name],
+            seen=belongings.of(hardware.name), template_hash=template_hash, suspended=suspended,
+            schedule_timeout_seconds=timeout, now=observed.now,
+        )  # fmt: skip
+        if taken_step.create is not None:
+            key = job_policy.JobKey(
+                uid=model.metadata.uid, want=want, hardware=hardware.name, attempt=taken_step.create.attempt
+            )
+            job = job_policy.compile_job(
+                model=model, key=key, hardware=hardware, serving=source, installation=installation,
+                targets=taken_step.create.targets, recover_job=taken_step.create.recover_job,
+            )  # fmt: skip
+            refusal = observed.refused.get(job["metadata"]["name"])
+            if refusal is not None:
+                refusals.append(refusal)
+                taken_step = _refused(taken_step)
+            else:
+                (check if taken_step.held else create).append(job)
+        steps.append(taken_step)
+    joined = join(
+        entries=[s.entry for s in steps], seen=belongings.of(job_policy.MERGE), suspended=suspended,
+        schedule_timeout_seconds=timeout, now=observed.now,
+    )  # fmt: skip
+    if joined.create is not None:
+        key = job_policy.JobKey(
+            uid=model.metadata.uid, want=want, hardware=job_policy.MERGE, attempt=joined.create.attempt
+        )
+        job = job_policy.merge_job(
+            model=model, key=key, serving=source, installation=installation, parts=joined.create.parts,
+            recover_job=joined.create.recover_job,
+        )  # fmt: skip
+        refusal = observed.refused.get(job["metadata"]["name"])
+        if refusal is None:
+            create.append(job)
+        else:
+            refusals.append(refusal)
+    return _Work(
+        steps=tuple(steps), joined=joined, create=tuple(create), check=tuple(check), refusals=tuple(refusals)
+    )
+
+
+def _refused(taken_step: Step) -> Step:
+    entry = taken_step.entry.model_copy(update={"state": HardwareState.PENDING})
+    return Step(entry=entry, targets=taken_step.targets, notes=taken_step.notes)
+
+
+def _conclude(
+    *, observed: Observed, belongings: Belongings, revision: Revision, targets: Sequence[Target], work: _Work,
+    settled: bool,
+) -> ModelPlan:  # fmt: skip
+    """Conditions, status and clearing up, once it is known where the wanted revision stands."""
+    model = observed.model
+    under_way = revision.state in (RevisionState.PENDING, RevisionState.COMPILING)
+    standing = Standing(
+        revision=revision,
+        suspended=under_way and model.spec.suspend == Suspend.ENABLED,
+        notes=(*(n for s in work.steps for n in s.notes), *work.joined.notes),
+        blockers=tuple(
+            Note(reason=ConditionReason.TEMPLATE_REFUSED, message=f"the API server refuses the compile Job: {refusal}")
+            for refusal in dict.fromkeys(work.refusals)
+        ),
+        overlays=_conflict(observed, belongings, under_way=under_way),
+        withholding=_withholding(observed, revision),
+        settled=settled and revision.state == RevisionState.FAILED,
+    )
+    history = revisions.history(
+        current=revision, previous=model.status.revisions, limit=model.spec.revision_history_limit
+    )
+    status, announcements = assemble(
+        model=model, revisions=history, targets=targets, standing=standing, now=observed.now
+    )
+    stopping = {
+        job.uid: job
+        for job in (*belongings.superseded, *(j for s in work.steps for j in s.stop), *work.joined.stop)
+        if not job.deleting
+    }
+    if not work.steps:
+        # The revision is ready: what still runs of it cannot change it any more.
+        running = (j for j in belongings.current if j.state == JobState.ACTIVE and not j.deleting)
+        stopping |= {job.uid: job for job in running}
+    times = [s.look_again_at for s in work.steps] + [work.joined.look_again_at]
+    seconds = [max(0.0, (t - observed.now).total_seconds()) for t in times if t is not None]
+    if work.refusals:
+        seconds.append(_REFUSED_AGAIN_SECONDS)
+    return ModelPlan(
+        create=work.create,
+        check=work.check,
+        status=status,
+        stop=tuple(stopping.values()),
+        release=belongings.releasable(stopping=set(stopping)),
+        announcements=announcements,
+        look_again_seconds=min(seconds, default=None),
+    )
+
+
+def _nothing_to_compile_from(observed: Observed, source: NotServing) -> ModelPlan:
+    model = observed.model
+    standing = Standing(
+        revision=None,
+        blockers=(Note(reason=source.reason, message=source.message),),
+        withholding=_withholding(observed, None),
+    )
+    status, announcements = assemble(
+        model=model, revisions=model.status.revisions, targets=model.status.targets, standing=standing,
+        now=observed.now,
+    )  # fmt: skip
+    # Jobs go on: a workload that is deleted and made again within seconds must not cost a compilation.
+    release = tuple(p for p in observed.pods if p.holds_result and p.deleting and p.finished)
+    return ModelPlan(status=status, release=release, announcements=announcements)
+
+
+def _withholding(observed: Observed, revision: Revision | None) -> tuple[Note, ...]:
+    notes = []
+    pause = observed.notes.pause
+    if pause is not None:
+        message = (
+            f"injection is paused in this namespace since {pause.since.isoformat()}: {pause.why}. It resumes when "
+            f"Preheat's image is no longer {pause.image!r}, or at {pause.until.isoformat()}"
+        )
+        notes.append(Note(reason=ConditionReason.INJECTION_PAUSED, message=message))
+    if observed.model.metadata.name in observed.notes.left_out:
+        message = "some images do not fit in the namespace's index: lower spec.revisionHistoryLimit"
+        notes.append(Note(reason=ConditionReason.INDEX_FULL, message=message))
+    if revision is not None and revision.state == RevisionState.READY:
+        why = unsayable_python_path(revision.python_path)
+        if why is not None:
+            message = (
+                f"PYTHONPATH inside image {revision.image} cannot be kept ({why}), so its pods are not injected: "
+                "change it in the image"
+            )
+            notes.append(Note(reason=ConditionReason.IMAGE_PYTHON_PATH_UNSUPPORTED, message=message))
+    return tuple(notes)
+
+
+def _conflict(observed: Observed, belongings: Belongings, *, under_way: bool) -> tuple[Note, ...]:
+    """A Job of somebody else's has a name we need. Said for as long as the revision compiles under another one."""
+    if belongings.foreign:
+        foreign = ", ".join(sorted(belongings.foreign))
+        message = f"a Job of the name Preheat needs is not Preheat's: {foreign}; delete it"
+        return (Note(reason=ConditionReason.JOB_CONFLICT, message=message),)
+    for condition in observed.model.status.conditions:
+        said = condition.type == ConditionType.DEGRADED and condition.reason == ConditionReason.JOB_CONFLICT
+        if under_way and said:
+            return (Note(reason=ConditionReason.JOB_CONFLICT, message=condition.message),)
+    return ()
+
+
+def _recorded_targets(model: CompiledModel, want: Wanted) -> tuple[Target, ...]:
+    """The recorded verdicts, if they are of the wanted revision: status holds those of the newest one only."""
+    newest = model.status.revisions[0] if model.status.revisions else None
+    return model.status.targets if newest is not None and newest.name == want.name else ()
