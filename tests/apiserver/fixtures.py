@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from preheat_operator.api.crds import compiled_model_crd, compiled_model_index_crd
 
 from apiserver.server import ApiServer, start
+from preheat_operator.api.crds import compiled_model_crd, compiled_model_index_crd
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import yaml
+
 from lab.binaries import Binaries
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class ApiServer:
         content_type: str | None = None,
     ) -> Answer:
         """One request, as `user` where given; its answer whatever the status."""
-        request = urllib.request.Request(self.url + path, method=method)  # noqa: S310
+        request = urllib.request.Request(self.url + path, method=method)
         request.add_header("Accept", "application/json")
         if body is not None:
             request.data = json.dumps(body).encode()
@@ -76,7 +77,7 @@ class ApiServer:
         for group in groups:
             request.add_header("Impersonate-Group", group)
         try:
-            with urllib.request.urlopen(request, context=self.context, timeout=30) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, context=self.context, timeout=30) as answer:
                 return Answer(answer.status, json.loads(answer.read() or b"{}"))
         except urllib.error.HTTPError as error:
             with error:
@@ -197,7 +198,7 @@ def _await_ready(server: ApiServer) -> None:
             if process.poll() is not None:
                 raise AssertionError(f"{process.args[0]} ended; see {server.folder}")  # type: ignore[index]
         try:
-            with urllib.request.urlopen(f"{server.url}/readyz", context=server.context, timeout=3):  # noqa: S310
+            with urllib.request.urlopen(f"{server.url}/readyz", context=server.context, timeout=3):
                 return
         except OSError:
             time.sleep(0.2)
@@ -211,7 +212,7 @@ def _die_with_parent() -> None:
 
 def _spawn(folder: Path, name: str, command: list[str]) -> subprocess.Popen[bytes]:
     with (folder / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=_die_with_parent)  # noqa: PLW1509
+        return subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=_die_with_parent)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -6,10 +6,10 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from preheat_operator.api.compiledmodel import CompiledModel
-from preheat_operator.api.crds import compiled_model_crd, compiled_model_index_crd
 
 from apiserver.fixtures import example
+from preheat_operator.api.compiledmodel import CompiledModel
+from preheat_operator.api.crds import compiled_model_crd, compiled_model_index_crd
 
 if TYPE_CHECKING:
     from apiserver.server import ApiServer
