@@ -79,14 +79,13 @@ class Api:
 
     async def list_all(self, path: str, *, labels: str = "", fields: str = "") -> list[Raw]:
         """All objects of a collection that match the selectors, read page by page, consistently."""
-        for _ in range(3):
-            try:
-                return await self._list(path, labels=labels, fields=fields)
-            except ApiError as error:
-                # The pages' snapshot was compacted away meanwhile: begin again.
-                if error.status != _EXPIRED:
-                    raise
-        raise ApiError(status=_EXPIRED, reason="Expired", message=f"listing {path} took too long, three times")
+        try:
+            return await self._list(path, labels=labels, fields=fields)
+        except ApiError as error:
+            if error.status != _EXPIRED:
+                raise
+        # The pages' snapshot was compacted away meanwhile: begin again, once.
+        return await self._list(path, labels=labels, fields=fields)
 
     async def _list(self, path: str, *, labels: str, fields: str) -> list[Raw]:
         query = {"limit": str(_PAGE)}

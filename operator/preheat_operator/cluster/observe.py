@@ -68,13 +68,8 @@ async def observe_model(api: Api, key: ModelKey, raw: Raw) -> Observed:
 
 async def observe_namespace(api: Api, namespace: str, *, image: str) -> NamespaceObserved:
     """Everything a decision about one namespace rests on."""
-    models = []
-    for raw in await api.list_all(resources.compiled_models(namespace)):
-        try:
-            models.append(CompiledModel.model_validate(raw))
-        except ValueError as error:
-            # Its own reconcile says so in a condition; the others must not suffer from it.
-            _LOG.warning("a CompiledModel in %s cannot be read: %s", namespace, error)
+    read = [_readable(raw) for raw in await api.list_all(resources.compiled_models(namespace))]
+    models = [model for model in read if model is not None]
     index = await api.get(resources.index(namespace))
     pods = await api.list_all(resources.pods(namespace), labels=names.LABEL_MODEL)
     state = None
@@ -83,6 +78,14 @@ async def observe_namespace(api: Api, namespace: str, *, image: str) -> Namespac
     return NamespaceObserved(
         models=models, pods=[read_pod(raw) for raw in pods], index=state, image=image, now=now()
     )
+
+
+def _readable(raw: Raw) -> CompiledModel | None:
+    try:
+        return CompiledModel.model_validate(raw)
+    except ValueError:
+        # Its own reconcile says so in a condition; the others must not suffer from it.
+        return None
 
 
 async def _troubles(

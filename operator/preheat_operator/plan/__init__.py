@@ -1,1 +1,1 @@
-"""Pure decisions, one policy a module: observed state in, actions out; no I/O and no clock, so each case can be tested."""
+"""Pure decisions, one policy a module: observed state in, actions out. No I/O, no clock: every case can be tested."""
