@@ -69,7 +69,7 @@ def kopf_settings() -> kopf.OperatorSettings:
 
 def routes(reconciler: Reconciler, resync: Resync) -> kopf.OperatorRegistry:
     """Which events wake which keys."""
-    registry = kopf.SmartOperatorRegistry()
+    registry = kopf.OperatorRegistry()
     queue = reconciler.queue
 
     async def on_model(namespace: str, name: str, **_: Any) -> None:
@@ -100,6 +100,7 @@ def routes(reconciler: Reconciler, resync: Resync) -> kopf.OperatorRegistry:
         if stale is not None:
             raise kopf.PermanentError(f"nothing could be listed for {stale:.0f} s")
 
+    kopf.on.login(registry=registry)(kopf.login_via_client)
     kopf.on.event(names.GROUP, names.VERSION, names.COMPILED_MODEL_PLURAL, registry=registry)(on_model)
     kopf.on.event(names.GROUP, names.VERSION, names.COMPILED_MODEL_INDEX_PLURAL, registry=registry)(on_index)
     kopf.on.event("batch", "v1", "jobs", registry=registry)(on_job)
@@ -117,29 +118,24 @@ async def run(settings: Settings) -> None:
         queue: WorkQueue[Key] = WorkQueue()
         reconciler = Reconciler(api=api, queue=queue, installation=settings.installation)
         resync = Resync(api=api, queue=queue, interval=settings.resync_seconds)
-        background = [
-            asyncio.create_task(queue.run(reconciler, workers=settings.workers), name="work"),
-            asyncio.create_task(resync.run(), name="resync"),
-        ]
-        watching = asyncio.create_task(
-            kopf.operator(
-                registry=routes(reconciler, resync),
-                settings=kopf_settings(),
-                clusterwide=True,
-                standalone=True,
-                liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz",
-            ),
-            name="watches",
+        watches = kopf.operator(
+            registry=routes(reconciler, resync),
+            settings=kopf_settings(),
+            clusterwide=True,
+            standalone=True,
+            liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz",
         )
+        work = (watches, queue.run(reconciler, workers=settings.workers), resync.run())
+        tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
         try:
             # Whatever ends first ends the process: half a controller would look alive and do nothing.
-            done, _ = await asyncio.wait((watching, *background), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            for task in (watching, *background):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(watching, *background, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _require_crds(api: Api) -> None:
@@ -151,6 +147,8 @@ async def _require_crds(api: Api) -> None:
 def main() -> int:
     """Entry point; answers the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Kopf reports every event it hands on; that is what the work queue is there to make quiet.
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     try:
         settings = Settings.from_env(os.environ)
     except SettingsError as error:

@@ -1,0 +1,50 @@
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from apiserver.fixtures import eventually
+from apiserver.server import ApiServer, start
+from preheat_operator.api.crds import compiled_model_crd, compiled_model_index_crd
+
+from cluster.controller.controlplane import Process, World, start_controller_manager
+
+
+@pytest.fixture(scope="session")
+def controlplane() -> Iterator[ApiServer]:
+    """An API server with Preheat's CRDs and a controller manager; no node."""
+    folder = Path(tempfile.mkdtemp(prefix="preheat-controlplane-"))
+    server = start(folder)
+    try:
+        server.apply(compiled_model_crd(), compiled_model_index_crd())
+        for plural in ("compiledmodels", "compiledmodelindices"):
+            path = f"/apis/preheat.dev/v1alpha1/{plural}"
+            eventually(lambda path=path: server.request("GET", path).ok, what="the CRDs are served")
+        start_controller_manager(server)
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def world(controlplane: ApiServer) -> World:
+    """A namespace with a Deployment and nothing else."""
+    world = World(controlplane, controlplane.namespace(f"test-{secrets.token_hex(4)}"))
+    world.deployment("registry/vision:1")
+    return world
+
+
+@pytest.fixture
+def process(controlplane: ApiServer) -> Iterator[Process]:
+    """The controller, running in a process of its own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = Process(controlplane, port)
+    process.start()
+    yield process
+    process.kill()
