@@ -141,10 +141,13 @@ class Api:
 async def connect() -> AsyncIterator[Api]:
     """The API server of this pod's cluster, or of `KUBECONFIG` outside of one."""
     configuration = kubernetes_client.Configuration()
-    if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
+    kubeconfig = os.environ.get("KUBECONFIG")
+    if os.environ.get("KUBERNETES_SERVICE_HOST") and not kubeconfig:
         kubernetes_config.load_incluster_config(client_configuration=configuration)
     else:
-        await kubernetes_config.load_kube_config(client_configuration=configuration, persist_config=False)
+        await kubernetes_config.load_kube_config(
+            config_file=kubeconfig, client_configuration=configuration, persist_config=False
+        )
     async with kubernetes_client.ApiClient(configuration) as client:
         yield Api(client)
 

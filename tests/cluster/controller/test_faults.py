@@ -124,12 +124,8 @@ async def test_a_forged_job_of_the_right_name_is_avoided_and_named(world: World,
     name = job["metadata"]["name"]
     path = f"/apis/batch/v1/namespaces/{world.namespace}/jobs"
     uid = job["metadata"]["uid"]
-    for pod in world.pods():
-        world.server.request(
-            "PATCH", f"/api/v1/namespaces/{world.namespace}/pods/{pod['metadata']['name']}",
-            {"metadata": {"finalizers": None}},
-        )  # fmt: skip
-    assert world.server.request("DELETE", f"{path}/{name}", {"propagationPolicy": "Background"}).ok is True or True
+    world.pod_of(job)
+    assert world.server.request("DELETE", f"{path}/{name}", {"propagationPolicy": "Background"}, content_type="application/json").ok
     eventually(lambda: not world.server.request("GET", f"{path}/{name}").ok, what="the Job is gone")
     forged = {
         "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": world.namespace},

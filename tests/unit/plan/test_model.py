@@ -1,0 +1,403 @@
+"""The course of a CompiledModel, pass by pass, in a simulated cluster."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from preheat_operator.plan.indexnotes import IndexNotes, Pause
+
+from unit.plan.simulation import START, Simulation, deployment, digest, spec
+
+KEPT = "main|one|Kept|Faster|1.7500|0.1200|1900000"
+FAILED = "main|one|Failed|CompileFailed|||"
+
+
+def complaint(reason: str) -> str:
+    return json.dumps({"v": 1, "reason": reason, "message": "words"})
+
+
+def test_one_job_for_each_profile_and_ready_when_all_are_terminal() -> None:
+    world = Simulation(body=spec(hardware=("cpu", "gpu")))
+    world.settle()
+    assert len(world.jobs) == 2
+    first, second = world.open_jobs()
+    world.publish(first, digest("a"), KEPT)
+    world.settle()
+    assert world.condition("Ready") == ("False", "Compiling")
+    world.publish(second, digest("b"), KEPT)
+    world.settle()
+    (merge,) = world.open_jobs()
+    assert world.condition("Progressing") == ("True", "Publishing")
+    world.publish(merge, digest("c"))
+    world.settle()
+    assert world.condition("Ready") == ("True", "RevisionReady")
+    assert world.status["revisions"][0]["manifest"] == digest("c")
+    assert world.status["kept"] == "2/2"
+
+
+def test_a_result_is_recorded_before_its_pod_may_go() -> None:
+    world = Simulation()
+    world.settle()
+    (job,) = world.open_jobs()
+    world.publish(job, digest("a"), KEPT)
+    plan = world.pass_once()
+    assert plan.status is not None
+    assert plan.status.revisions[0].manifest == digest("a")
+    assert [p.owner_uid for p in plan.release] == [job["metadata"]["uid"]]
+
+
+def test_running_pods_keep_the_finalizer() -> None:
+    world = Simulation()
+    assert world.settle().release == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "ready", "degraded"),
+    [
+        (KEPT, ("True", "RevisionReady"), ("False", "AsExpected")),
+        ("main|one|Rejected|SpeedupBelowMinimum|0.9|0.1|5", ("True", "NothingKept"), ("False", "AsExpected")),
+        (FAILED, ("False", "AllTargetsFailed"), ("True", "AllTargetsFailed")),
+        ("nonsense", ("False", "AllTargetsFailed"), ("True", "AllTargetsFailed")),
+    ],
+)
+def test_verdicts_become_conditions(line: str, ready: tuple[str, str], degraded: tuple[str, str]) -> None:
+    world = Simulation()
+    world.settle()
+    world.publish(world.open_jobs()[0], digest("a"), line)
+    world.settle()
+    assert world.condition("Ready") == ready
+    assert world.condition("Degraded") == degraded
+    assert world.condition("Progressing") == ("False", "Complete")
+
+
+def test_one_failed_target_of_two_is_served_and_said() -> None:
+    world = Simulation(body=spec(buckets=("one", "two")))
+    world.settle()
+    world.publish(world.open_jobs()[0], digest("a"), KEPT, "main|two|Failed|InputsRefused|||")
+    world.settle()
+    assert world.condition("Ready") == ("True", "RevisionReady")
+    assert world.condition("Degraded") == ("True", "TargetsFailed")
+
+
+@pytest.mark.parametrize(
+    ("container", "code", "reason", "message", "verdict", "condition"),
+    [
+        ("compile", 65, "Error", complaint("TorchUnsupported"), "TorchUnsupported", "AllTargetsFailed"),
+        ("compile", 65, "Error", "", "TorchMissing", "AllTargetsFailed"),
+        ("compile", 64, "Error", complaint("Internal"), "Internal", "Internal"),
+        ("compile", 66, "Error", "\x00\xff", "Internal", "Internal"),
+        ("compile", 128, "StartError", "", "TorchMissing", "AllTargetsFailed"),
+        ("publish", 66, "Error", complaint("Internal"), "Internal", "Internal"),
+        ("toolkit", 64, "Error", "", "Internal", "Internal"),
+    ],
+)
+def test_endings_that_another_attempt_would_repeat(
+    container: str, code: int, reason: str, message: str, verdict: str, condition: str
+) -> None:
+    world = Simulation()
+    world.settle()
+    world.end(world.open_jobs()[0], ok=False, ends={container: (code, reason, message)}, reason="PodFailurePolicy")
+    world.settle()
+    assert world.status["targets"][0]["reason"] == verdict
+    assert world.status["revisions"][0]["state"] == "Failed"
+    assert world.condition("Ready") == ("False", condition)
+    world.wait(100_000)
+    world.settle()
+    assert len(world.made) == 1, "nothing is tried again"
+    assert world.condition("Ready") == ("False", condition), "the reason outlives the pass"
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "verdict"),
+    [
+        ("StoreUnreachable", 1, "StoreUnavailable"),
+        ("StoreDenied", 70, "StoreUnavailable"),
+        ("StoreCredentialsMissing", 70, "StoreUnavailable"),
+    ],
+)
+def test_the_store_is_tried_again_later_and_later_and_then_no_more(reason: str, code: int, verdict: str) -> None:
+    world = Simulation()
+    world.settle()
+    waits = []
+    for _ in range(20):
+        if not world.open_jobs():
+            break
+        world.end(world.open_jobs()[0], ok=False, ends={"publish": (code, "Error", complaint(reason))})
+        plan = world.settle()
+        assert world.condition("Degraded") == ("True", reason)
+        if plan.look_again_seconds is None:
+            break
+        assert not world.open_jobs(), "not before the wait is over"
+        assert world.condition("Progressing") == ("True", "Retrying")
+        waits.append(plan.look_again_seconds)
+        world.wait(plan.look_again_seconds)
+        world.settle()
+    assert waits == sorted(waits)
+    assert 3 <= len(waits) <= 10
+    assert world.status["targets"][0]["reason"] == verdict
+    assert world.status["revisions"][0]["state"] == "Failed"
+
+
+def test_a_kill_for_memory_leaves_out_the_target_that_was_running() -> None:
+    world = Simulation(body=spec(buckets=("one", "two")))
+    world.settle()
+    message = json.dumps({"v": 1, "running": "main/two", "done": ["main/one"]})
+    world.end(world.open_jobs()[0], ok=False, ends={"compile": (137, "OOMKilled", message)})
+    world.settle()
+    (job,) = world.open_jobs()
+    environment = {e["name"]: e.get("value") for e in job["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert json.loads(environment["PREHEAT_REQUEST"])["targets"] == [{"bucket": "one", "module": "main"}]
+    assert environment["PREHEAT_RECOVER_JOB"] == world.made[0]["metadata"]["uid"]
+    world.publish(job, digest("a"), KEPT)
+    world.settle()
+    verdicts = {t["bucket"]: (t["verdict"], t["reason"]) for t in world.status["targets"]}
+    assert verdicts == {"one": ("Kept", "Faster"), "two": ("Failed", "OutOfMemory")}
+    assert world.condition("Ready") == ("True", "RevisionReady")
+
+
+def test_a_kill_of_the_only_target_ends_it() -> None:
+    world = Simulation()
+    world.settle()
+    message = json.dumps({"v": 1, "running": "main/one", "done": []})
+    world.end(world.open_jobs()[0], ok=False, ends={"compile": (137, "OOMKilled", message)})
+    world.settle()
+    assert world.open_jobs() == []
+    assert world.status["targets"][0]["reason"] == "OutOfMemory"
+
+
+def test_a_lost_result_is_asked_for_and_in_the_end_given_up() -> None:
+    world = Simulation()
+    world.settle()
+    for _ in range(10):
+        if not world.open_jobs():
+            break
+        world.end(world.open_jobs()[0], ok=True, ends={}, pods=False)
+        world.settle()
+        world.wait(3600)
+        world.settle()
+    assert world.status["targets"][0]["reason"] == "ResultLost"
+    assert world.condition("Ready") == ("False", "ResultLost")
+    assert 2 <= len(world.made) <= 6
+
+
+def test_a_deadline_is_a_timeout() -> None:
+    world = Simulation()
+    world.settle()
+    world.end(world.open_jobs()[0], ok=False, ends={}, reason="DeadlineExceeded")
+    world.settle()
+    assert world.status["targets"][0]["reason"] == "Timeout"
+
+
+def test_a_failed_revision_is_tried_again_when_its_job_would_be_another_one() -> None:
+    world = Simulation()
+    world.settle()
+    world.end(world.open_jobs()[0], ok=False, ends={}, reason="DeadlineExceeded")
+    world.settle()
+    world.body = spec(compile={"timeoutSeconds": 7200})
+    world.generation += 1
+    world.settle()
+    (job,) = world.open_jobs()
+    assert job["metadata"]["labels"]["preheat.dev/attempt"] == "2"
+    world.publish(job, digest("a"), KEPT)
+    world.settle()
+    assert world.condition("Ready") == ("True", "RevisionReady")
+    assert world.status["observedGeneration"] == 2
+
+
+def test_an_old_image_is_found_again_without_a_job() -> None:
+    world = Simulation()
+    world.settle()
+    world.publish(world.open_jobs()[0], digest("a"), KEPT)
+    world.settle()
+    world.workload = deployment("registry/vision:2")
+    world.settle()
+    assert world.status["revisions"][0]["cause"] == "ImageChanged"
+    world.publish(world.open_jobs()[0], digest("b"), KEPT)
+    world.settle()
+    world.workload = deployment("registry/vision:1")
+    world.settle()
+    assert len(world.made) == 2
+    assert [r["image"] for r in world.status["revisions"]] == ["registry/vision:1", "registry/vision:2"]
+    assert world.condition("Ready") == ("True", "RevisionReady")
+
+
+def test_a_superseded_spec_is_stopped_and_coming_back_starts_again() -> None:
+    world = Simulation()
+    world.settle()
+    (first,) = world.open_jobs()
+    world.body = spec(keepIf={"minSpeedup": "2"})
+    world.settle()
+    assert first["metadata"]["name"] not in world.jobs
+    assert world.status["revisions"][0]["cause"] == "SpecChanged"
+    world.body = spec()
+    world.settle()
+    assert [j["metadata"]["name"] for j in world.open_jobs()] == [first["metadata"]["name"]]
+    assert len(world.status["revisions"]) == 1
+
+
+def test_history_is_limited() -> None:
+    world = Simulation(body=spec(revisionHistoryLimit=2))
+    for number in range(4):
+        world.workload = deployment(f"registry/vision:{number}")
+        world.settle()
+        world.publish(world.open_jobs()[0], digest(str(number)), KEPT)
+        world.settle()
+    assert [r["image"] for r in world.status["revisions"]] == ["registry/vision:3", "registry/vision:2"]
+
+
+def test_taken_names_are_avoided_and_said_while_it_matters() -> None:
+    world = Simulation()
+    world.settle()
+    name = next(iter(world.jobs))
+    world = Simulation(taken=frozenset({name}))
+    world.settle()
+    (job,) = world.open_jobs()
+    assert job["metadata"]["labels"]["preheat.dev/attempt"] == "2"
+    assert world.condition("Degraded") == ("True", "JobConflict")
+    world.taken = frozenset()
+    world.settle()
+    assert world.condition("Degraded") == ("True", "JobConflict"), "also when only the status remembers it"
+    world.publish(job, digest("a"), KEPT)
+    world.settle()
+    assert world.condition("Degraded") == ("False", "AsExpected")
+
+
+@pytest.mark.parametrize("change", ["owner", "key"])
+def test_a_job_that_only_looks_like_ours_is_neither_read_nor_deleted(change: str) -> None:
+    world = Simulation()
+    world.settle()
+    (job,) = world.open_jobs()
+    if change == "owner":
+        job["metadata"]["ownerReferences"][0]["uid"] = "somebody"
+    else:
+        job["metadata"]["annotations"]["preheat.dev/target-key"] = "0" * 64
+    world.publish(job, digest("e"), KEPT)
+    world.settle()
+    assert job["metadata"]["name"] in world.jobs
+    assert world.status["revisions"][0].get("manifest") is None
+    assert world.condition("Degraded") == ("True", "JobConflict")
+    assert [j["metadata"]["labels"]["preheat.dev/attempt"] for j in world.open_jobs()] == ["2"]
+
+
+def test_a_refusal_is_said_and_tried_again_after_a_while() -> None:
+    world = Simulation()
+    world.settle()
+    name = next(iter(world.jobs))
+    world = Simulation(refused={name: "no such volume"})
+    plan = world.settle()
+    assert world.jobs == {}
+    assert plan.look_again_seconds == 120
+    for kind in ("Ready", "Progressing"):
+        assert world.condition(kind) == ("False", "TemplateRefused")
+    world.refused = {}
+    world.settle()
+    assert len(world.jobs) == 1
+    assert world.condition("Degraded") == ("False", "AsExpected")
+
+
+def test_a_pause_is_said_by_ready_models() -> None:
+    world = Simulation()
+    world.settle()
+    world.publish(world.open_jobs()[0], digest("a"), KEPT)
+    world.settle()
+    world.notes = IndexNotes(pause=Pause(image="i", since=START, why="pod x cannot start"))
+    world.settle()
+    assert world.condition("Ready") == ("False", "InjectionPaused")
+    assert world.condition("Degraded") == ("True", "InjectionPaused")
+    world.notes = IndexNotes()
+    world.settle()
+    assert world.condition("Ready") == ("True", "RevisionReady")
+
+
+def test_suspended_models_are_checked_and_not_started() -> None:
+    world = Simulation(body=spec(suspend="Enabled"))
+    plan = world.settle()
+    assert plan.create == ()
+    assert len(plan.check) == 1
+    assert world.condition("Progressing") == ("False", "Suspended")
+
+
+def test_a_job_whose_deletion_was_not_ours_is_made_again_and_knows_the_former() -> None:
+    world = Simulation()
+    world.settle()
+    (job,) = world.open_jobs()
+    world.publish(job, digest("a"), KEPT)
+    world.jobs.clear()
+    world.settle()
+    (again,) = world.open_jobs()
+    environment = {e["name"]: e.get("value") for e in again["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert environment["PREHEAT_RECOVER_JOB"] == job["metadata"]["uid"]
+
+
+MESSAGES = st.one_of(
+    st.text(max_size=60),
+    st.sampled_from(
+        [KEPT, FAILED, complaint("StoreUnreachable"), complaint("StoreDenied"), complaint("TorchMissing"),
+         json.dumps({"v": 1, "running": "main/one", "done": []}), json.dumps({"v": 1, "running": "main/two"}),
+         json.dumps({"v": 1, "digest": digest("a"), "pythonPath": None, "targets": [KEPT]}),
+         json.dumps({"v": 1, "digest": digest("b"), "pythonPath": "/a b", "targets": []}),
+         json.dumps({"v": 1, "digest": 7, "targets": {}}), "[" * 4000]
+    ),
+)  # fmt: skip
+ENDS = st.dictionaries(
+    st.sampled_from(["toolkit", "fetch-weights", "compile", "publish"]),
+    st.tuples(st.sampled_from([0, 1, 64, 65, 66, 70, 127, 128, 137, 139]),
+              st.sampled_from(["Completed", "Error", "OOMKilled", "StartError"]), MESSAGES),
+    max_size=3,
+)  # fmt: skip
+STEPS = st.one_of(
+    st.tuples(st.just("end"), st.integers(0, 7), st.booleans(), ENDS,
+              st.sampled_from(["", "PodFailurePolicy", "BackoffLimitExceeded", "DeadlineExceeded"]), st.booleans()),
+    st.tuples(st.just("image"), st.integers(0, 2)),
+    st.tuples(st.just("spec"), st.sampled_from(["1", "2"]), st.sampled_from(["Enabled", "Disabled"])),
+    st.tuples(st.just("wait"), st.integers(0, 4000)),
+    st.tuples(st.just("vanish"), st.integers(0, 7)),
+    st.tuples(st.just("workload"), st.booleans()),
+)  # fmt: skip
+
+
+# No deadline: how long an example takes says something about the machine only.
+@settings(deadline=None, max_examples=150)
+@given(st.lists(STEPS, max_size=14))
+def test_whatever_happens_plans_come_to_rest_and_never_make_a_job_twice(steps: list[tuple]) -> None:  # type: ignore[type-arg]
+    world = Simulation(body=spec(hardware=("cpu", "gpu"), buckets=("one", "two")))
+    world.settle()
+    for step in steps:
+        if step[0] == "end" and world.open_jobs():
+            _, which, ok, ends, reason, pods = step
+            jobs = world.open_jobs()
+            world.end(jobs[which % len(jobs)], ok=ok, ends=ends, reason="" if ok else reason, pods=pods)
+        elif step[0] == "image":
+            world.workload = deployment(f"registry/vision:{step[1]}")
+        elif step[0] == "spec":
+            world.generation += 1
+            world.body = spec(
+                hardware=("cpu", "gpu"), buckets=("one", "two"), keepIf={"minSpeedup": step[1]}, suspend=step[2]
+            )
+        elif step[0] == "wait":
+            world.wait(step[1])
+        elif step[0] == "vanish" and world.jobs:
+            world.jobs.pop(sorted(world.jobs)[step[1] % len(world.jobs)])
+        elif step[0] == "workload":
+            world.workload = None if step[1] else deployment("registry/vision:1")
+        world.settle()
+        for revision in world.status["revisions"]:
+            if revision["state"] == "Ready":
+                assert revision["manifest"].startswith("sha256:")
+    # Left alone, and with every Job ending, it is done after a bounded number of attempts.
+    world.workload = world.workload or deployment("registry/vision:1")
+    world.body = spec(hardware=("cpu", "gpu"), buckets=("one", "two"))
+    for _ in range(40):
+        world.wait(4000)
+        world.settle()
+        if not world.open_jobs():
+            break
+        for job in world.open_jobs():
+            world.end(job, ok=False, ends={"publish": (1, "Error", complaint("StoreUnreachable"))})
+    world.wait(4000)
+    world.settle()
+    assert world.open_jobs() == []
+    assert world.condition("Progressing")[0] == "False"
