@@ -45,7 +45,7 @@ class Backoffs:
 
     def __iter__(self) -> Iterator[float]:
         for attempt in itertools.count():
-            yield min(0.5 * 2**attempt, 30.0) * random.uniform(0.75, 1.25)  # noqa: S311 - spreads load
+            yield min(0.5 * 2 ** min(attempt, 8), 30.0) * random.uniform(0.75, 1.25)  # noqa: S311 - spreads load
 
 
 def kopf_settings() -> kopf.OperatorSettings:

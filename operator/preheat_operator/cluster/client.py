@@ -152,7 +152,9 @@ async def connect() -> AsyncIterator[Api]:
         yield Api(client)
 
 
-def path_of(*, group: str = "", version: str = "v1", plural: str, namespace: str = "", name: str = "", sub: str = "") -> str:
+def path_of(
+    *, group: str = "", version: str = "v1", plural: str, namespace: str = "", name: str = "", sub: str = ""
+) -> str:
     """The URL path of a resource, a collection (no name) or a subresource; every part is escaped."""
     parts = ["apis", group, version] if group else ["api", version]
     if namespace:

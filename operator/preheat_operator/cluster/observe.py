@@ -75,9 +75,7 @@ async def observe_namespace(api: Api, namespace: str, *, image: str) -> Namespac
     state = None
     if index is not None:
         state = IndexState(models=str(index.get("models", "")), notes=read_notes(_annotations(index)))
-    return NamespaceObserved(
-        models=models, pods=[read_pod(raw) for raw in pods], index=state, image=image, now=now()
-    )
+    return NamespaceObserved(models=models, pods=[read_pod(raw) for raw in pods], index=state, image=image, now=now())
 
 
 def _readable(raw: Raw) -> CompiledModel | None:

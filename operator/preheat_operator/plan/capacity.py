@@ -70,9 +70,7 @@ def waiting(
             needs_person=True,
             look_again_at=now + LOOK_AGAIN,
         )
-    return Wait(
-        reason=ConditionReason.COMPILING, message=f"pod {pod.name} is starting", look_again_at=now + LOOK_AGAIN
-    )
+    return Wait(reason=ConditionReason.COMPILING, message=f"pod {pod.name} is starting", look_again_at=now + LOOK_AGAIN)
 
 
 def _for_a_pod(*, job: JobView, troubles: Mapping[str, str], now: datetime) -> Wait:

@@ -209,9 +209,7 @@ def counts(revision: Revision) -> Counter[str]:
     """How many targets of a revision ended how: kept, rejected, failed, no_capacity."""
     total: Counter[str] = Counter()
     for entry in revision.hardware:
-        total.update(
-            kept=entry.kept, rejected=entry.rejected, failed=entry.failed, no_capacity=entry.no_capacity
-        )
+        total.update(kept=entry.kept, rejected=entry.rejected, failed=entry.failed, no_capacity=entry.no_capacity)
     return total
 
 

@@ -95,7 +95,12 @@ def compile_job(
 
 
 def merge_job(
-    *, model: CompiledModel, key: JobKey, serving: Serving, installation: Installation, parts: Sequence[str],
+    *,
+    model: CompiledModel,
+    key: JobKey,
+    serving: Serving,
+    installation: Installation,
+    parts: Sequence[str],
     recover_job: str,
 ) -> dict[str, Any]:
     """The Job that joins the manifests of several hardware profiles into the revision's one."""
@@ -109,9 +114,7 @@ def merge_job(
     return _job(model=model, key=key, pod=pod, containers=[names.CONTAINER_PUBLISH])
 
 
-def template_hash(
-    *, model: CompiledModel, hardware: Hardware, serving: Serving, installation: Installation
-) -> str:
+def template_hash(*, model: CompiledModel, hardware: Hardware, serving: Serving, installation: Installation) -> str:
     """Hash of what users can change about a Job: when it differs from a failed Job's, trying again makes sense.
 
     Our own image and store settings are not part of it: an upgrade of Preheat must not start every failed Job again.

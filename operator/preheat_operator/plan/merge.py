@@ -89,9 +89,7 @@ def join(
     earliest = not_before(cause=ending.cause, attempt=latest, ended_at=job.finished_at)
     if now < earliest:
         return Joined(state=RevisionState.COMPILING, stop=older, notes=notes, look_again_at=earliest)
-    return _start(
-        parts=parts, attempt=latest + 1, recover_job=job.uid, seen=seen, suspended=suspended, notes=notes
-    )
+    return _start(parts=parts, attempt=latest + 1, recover_job=job.uid, seen=seen, suspended=suspended, notes=notes)
 
 
 def _start(

@@ -194,9 +194,7 @@ def _compile(
             create.append(job)
         else:
             refusals.append(refusal)
-    return _Work(
-        steps=tuple(steps), joined=joined, create=tuple(create), check=tuple(check), refusals=tuple(refusals)
-    )
+    return _Work(steps=tuple(steps), joined=joined, create=tuple(create), check=tuple(check), refusals=tuple(refusals))
 
 
 def _refused(taken_step: Step) -> Step:

@@ -171,9 +171,7 @@ def _finish(
             for t in open_targets
         )  # fmt: skip
         done = _terminal(entry, (*verdicts, *ended), manifest=ending.digest)
-        return Step(
-            entry=done, targets=(*verdicts, *ended), has_python_path=True, python_path=ending.python_path
-        )
+        return Step(entry=done, targets=(*verdicts, *ended), has_python_path=True, python_path=ending.python_path)
     if isinstance(ending, GaveUp):
         ended = tuple(_target(t, entry.name, Verdict.FAILED, ending.reason) for t in open_targets)
         done = _terminal(entry, (*verdicts, *ended), manifest=None)
@@ -182,9 +180,7 @@ def _finish(
             notes=(Note(reason=condition_of(ending.reason), message=ending.message),),
         )  # fmt: skip
     if ending.without in open_targets and ending.without is not None:
-        reason = (
-            VerdictReason.OUT_OF_MEMORY if ending.cause == RetryCause.OUT_OF_MEMORY else VerdictReason.KILLED
-        )
+        reason = VerdictReason.OUT_OF_MEMORY if ending.cause == RetryCause.OUT_OF_MEMORY else VerdictReason.KILLED
         verdicts = (*verdicts, _target(ending.without, entry.name, Verdict.FAILED, reason))
         open_targets = tuple(t for t in open_targets if t != ending.without)
     if open_targets and may_retry(cause=ending.cause, attempt=entry.attempt):
@@ -194,9 +190,7 @@ def _finish(
     policy = POLICIES[ending.cause]
     ended = tuple(_target(t, entry.name, Verdict.FAILED, policy.verdict) for t in open_targets)
     done = _terminal(entry, (*verdicts, *ended), manifest=None)
-    return Step(
-        entry=done, targets=(*verdicts, *ended), notes=(Note(reason=policy.condition, message=ending.message),)
-    )
+    return Step(entry=done, targets=(*verdicts, *ended), notes=(Note(reason=policy.condition, message=ending.message),))
 
 
 def retry_note(ending: TryAgain) -> Note:
@@ -244,9 +238,7 @@ def _terminal(entry: RevisionHardware, verdicts: Sequence[Target], *, manifest: 
 
 
 def _target(target: TargetName, hardware: str, verdict: Verdict, reason: VerdictReason) -> Target:
-    return Target(
-        module=target.module, bucket=target.bucket, hardware=hardware, verdict=verdict, reason=reason.value
-    )
+    return Target(module=target.module, bucket=target.bucket, hardware=hardware, verdict=verdict, reason=reason.value)
 
 
 def _with_stop(done: Step, older: tuple[JobView, ...]) -> Step:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from apiserver.fixtures import eventually
 from apiserver.server import ApiServer, start
-from preheat_operator.api.crds import compiled_model_crd, compiled_model_index_crd
-
 from cluster.controller.controlplane import Process, World, start_controller_manager
+from preheat_operator.api.crds import compiled_model_crd, compiled_model_index_crd
 
 
 @pytest.fixture(scope="session")

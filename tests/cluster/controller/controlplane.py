@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from apiserver.fixtures import eventually
-from apiserver.server import ApiServer
 from lab.binaries import Binaries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from apiserver.server import ApiServer
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 MODEL = "vision"
@@ -39,7 +40,7 @@ def start_controller_manager(server: ApiServer) -> None:
         "--bind-address", "127.0.0.1", "--secure-port", "0",
     ]  # fmt: skip
     with (server.folder / "controller-manager.log").open("wb") as log:
-        server.processes.append(subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=_die_with_parent))  # noqa: PLW1509
+        server.processes.append(subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=_die_with_parent))
 
 
 def environment(server: ApiServer) -> dict[str, str]:
@@ -82,7 +83,7 @@ class Process:
         env["PYTHONPATH"] = f"{REPOSITORY / 'operator'}:{REPOSITORY / 'compiler_job'}"
         with (self.server.folder / "controller.log").open("ab") as log:
             command = [sys.executable, "-m", "preheat_operator.controller"]
-            self.process = subprocess.Popen(command, env=env, stdout=log, stderr=log, preexec_fn=_die_with_parent)  # noqa: PLW1509
+            self.process = subprocess.Popen(command, env=env, stdout=log, stderr=log, preexec_fn=_die_with_parent)
 
     def kill(self) -> None:
         """End it as a node failure would."""
@@ -128,9 +129,7 @@ class World:
 
     def model(self, *, hardware: Sequence[str] = ("cpu",), buckets: Sequence[str] = ("one",), **spec: Any) -> None:
         """Make or change the CompiledModel."""
-        entries = [
-            {"name": bucket, "args": [{"tensor": {"shape": [1, 3], "dtype": "float32"}}]} for bucket in buckets
-        ]
+        entries = [{"name": bucket, "args": [{"tensor": {"shape": [1, 3], "dtype": "float32"}}]} for bucket in buckets]
         body = {
             "workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": MODEL},
             "torch": {"factory": "model:load", "modules": [{"name": "main", "path": "", "buckets": entries}]},

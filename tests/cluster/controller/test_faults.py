@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from apiserver.fixtures import eventually
+from cluster.controller.controlplane import KEPT, MODEL, World, digest, environment, published
 from preheat_operator.cluster.client import Api, connect
 from preheat_operator.cluster.keys import Key, ModelKey, NamespaceKey
 from preheat_operator.cluster.queue import WorkQueue
@@ -15,11 +16,10 @@ from preheat_operator.cluster.reconciler import Reconciler
 from preheat_operator.settings import Settings
 from preheat_operator.uninstall import uninstall
 
-from cluster.controller.controlplane import KEPT, MODEL, World, digest, environment, published
-
 if TYPE_CHECKING:
-    from apiserver.server import ApiServer
+    from collections.abc import AsyncIterator
 
+    from apiserver.server import ApiServer
     from cluster.controller.controlplane import Process
 
 HEAD = f"\n{MODEL} Cold 0 -\n"
@@ -125,7 +125,9 @@ async def test_a_forged_job_of_the_right_name_is_avoided_and_named(world: World,
     path = f"/apis/batch/v1/namespaces/{world.namespace}/jobs"
     uid = job["metadata"]["uid"]
     world.pod_of(job)
-    assert world.server.request("DELETE", f"{path}/{name}", {"propagationPolicy": "Background"}, content_type="application/json").ok
+    assert world.server.request(
+        "DELETE", f"{path}/{name}", {"propagationPolicy": "Background"}, content_type="application/json"
+    ).ok
     eventually(lambda: not world.server.request("GET", f"{path}/{name}").ok, what="the Job is gone")
     forged = {
         "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": world.namespace},
@@ -202,5 +204,6 @@ async def test_uninstalling_leaves_no_stuck_object(world: World, api: Api) -> No
     world.delete_model()
     assert world.server.request("DELETE", f"/api/v1/namespaces/{world.namespace}").ok
     eventually(
-        lambda: not world.server.request("GET", f"/api/v1/namespaces/{world.namespace}").ok, what="the namespace is gone"
+        lambda: not world.server.request("GET", f"/api/v1/namespaces/{world.namespace}").ok,
+        what="the namespace is gone",
     )

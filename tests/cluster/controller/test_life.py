@@ -6,7 +6,6 @@ import urllib.request
 from typing import TYPE_CHECKING
 
 from apiserver.fixtures import eventually
-
 from cluster.controller.controlplane import KEPT, MODEL, digest, published
 
 if TYPE_CHECKING:
@@ -50,7 +49,9 @@ def test_health_is_served(process: Process, world: World) -> None:
     assert process.terminate() == 0
 
 
-def test_a_new_image_is_compiled_while_the_old_stays_and_a_rollback_needs_no_job(process: Process, world: World) -> None:
+def test_a_new_image_is_compiled_while_the_old_stays_and_a_rollback_needs_no_job(
+    process: Process, world: World
+) -> None:
     world.model()
     world.succeed(world.open_job(), published(digest("a"), KEPT))
     world.await_condition("Ready", "True", "RevisionReady")
@@ -116,7 +117,9 @@ def test_a_workload_that_is_not_there_is_said_and_followed_when_it_comes(process
 
 
 def test_a_refused_template_is_quoted_and_recovers(process: Process, world: World) -> None:
-    template = {"spec": {"containers": [{"name": "a", "image": IMAGE, "volumeMounts": [{"name": "x", "mountPath": "/x"}]}]}}
+    template = {
+        "spec": {"containers": [{"name": "a", "image": IMAGE, "volumeMounts": [{"name": "x", "mountPath": "/x"}]}]}
+    }
     world.model(workloadRef=None, template=template)
     world.await_condition("Ready", "False", "TemplateRefused")
     degraded = next(c for c in world.status()["conditions"] if c["type"] == "Degraded")

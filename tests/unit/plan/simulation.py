@@ -131,7 +131,13 @@ class Simulation:
         return [j for j in self.jobs.values() if not j["status"].get("conditions")]
 
     def end(
-        self, job: dict[str, Any], *, ok: bool, ends: dict[str, tuple[int, str, str]], reason: str = "", pods: bool = True
+        self,
+        job: dict[str, Any],
+        *,
+        ok: bool,
+        ends: dict[str, tuple[int, str, str]],
+        reason: str = "",
+        pods: bool = True,
     ) -> None:
         """End a Job; `ends` gives exit code, reason and message of containers."""
         kind = "Complete" if ok else "Failed"

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from preheat_operator.plan.indexnotes import IndexNotes, Pause
 
+from preheat_operator.plan.indexnotes import IndexNotes, Pause
 from unit.plan.simulation import START, Simulation, deployment, digest, spec
 
 KEPT = "main|one|Kept|Faster|1.7500|0.1200|1900000"
@@ -330,74 +328,3 @@ def test_a_job_whose_deletion_was_not_ours_is_made_again_and_knows_the_former() 
     (again,) = world.open_jobs()
     environment = {e["name"]: e.get("value") for e in again["spec"]["template"]["spec"]["containers"][0]["env"]}
     assert environment["PREHEAT_RECOVER_JOB"] == job["metadata"]["uid"]
-
-
-MESSAGES = st.one_of(
-    st.text(max_size=60),
-    st.sampled_from(
-        [KEPT, FAILED, complaint("StoreUnreachable"), complaint("StoreDenied"), complaint("TorchMissing"),
-         json.dumps({"v": 1, "running": "main/one", "done": []}), json.dumps({"v": 1, "running": "main/two"}),
-         json.dumps({"v": 1, "digest": digest("a"), "pythonPath": None, "targets": [KEPT]}),
-         json.dumps({"v": 1, "digest": digest("b"), "pythonPath": "/a b", "targets": []}),
-         json.dumps({"v": 1, "digest": 7, "targets": {}}), "[" * 4000]
-    ),
-)  # fmt: skip
-ENDS = st.dictionaries(
-    st.sampled_from(["toolkit", "fetch-weights", "compile", "publish"]),
-    st.tuples(st.sampled_from([0, 1, 64, 65, 66, 70, 127, 128, 137, 139]),
-              st.sampled_from(["Completed", "Error", "OOMKilled", "StartError"]), MESSAGES),
-    max_size=3,
-)  # fmt: skip
-STEPS = st.one_of(
-    st.tuples(st.just("end"), st.integers(0, 7), st.booleans(), ENDS,
-              st.sampled_from(["", "PodFailurePolicy", "BackoffLimitExceeded", "DeadlineExceeded"]), st.booleans()),
-    st.tuples(st.just("image"), st.integers(0, 2)),
-    st.tuples(st.just("spec"), st.sampled_from(["1", "2"]), st.sampled_from(["Enabled", "Disabled"])),
-    st.tuples(st.just("wait"), st.integers(0, 4000)),
-    st.tuples(st.just("vanish"), st.integers(0, 7)),
-    st.tuples(st.just("workload"), st.booleans()),
-)  # fmt: skip
-
-
-# No deadline: how long an example takes says something about the machine only.
-@settings(deadline=None, max_examples=150)
-@given(st.lists(STEPS, max_size=14))
-def test_whatever_happens_plans_come_to_rest_and_never_make_a_job_twice(steps: list[tuple]) -> None:  # type: ignore[type-arg]
-    world = Simulation(body=spec(hardware=("cpu", "gpu"), buckets=("one", "two")))
-    world.settle()
-    for step in steps:
-        if step[0] == "end" and world.open_jobs():
-            _, which, ok, ends, reason, pods = step
-            jobs = world.open_jobs()
-            world.end(jobs[which % len(jobs)], ok=ok, ends=ends, reason="" if ok else reason, pods=pods)
-        elif step[0] == "image":
-            world.workload = deployment(f"registry/vision:{step[1]}")
-        elif step[0] == "spec":
-            world.generation += 1
-            world.body = spec(
-                hardware=("cpu", "gpu"), buckets=("one", "two"), keepIf={"minSpeedup": step[1]}, suspend=step[2]
-            )
-        elif step[0] == "wait":
-            world.wait(step[1])
-        elif step[0] == "vanish" and world.jobs:
-            world.jobs.pop(sorted(world.jobs)[step[1] % len(world.jobs)])
-        elif step[0] == "workload":
-            world.workload = None if step[1] else deployment("registry/vision:1")
-        world.settle()
-        for revision in world.status["revisions"]:
-            if revision["state"] == "Ready":
-                assert revision["manifest"].startswith("sha256:")
-    # Left alone, and with every Job ending, it is done after a bounded number of attempts.
-    world.workload = world.workload or deployment("registry/vision:1")
-    world.body = spec(hardware=("cpu", "gpu"), buckets=("one", "two"))
-    for _ in range(40):
-        world.wait(4000)
-        world.settle()
-        if not world.open_jobs():
-            break
-        for job in world.open_jobs():
-            world.end(job, ok=False, ends={"publish": (1, "Error", complaint("StoreUnreachable"))})
-    world.wait(4000)
-    world.settle()
-    assert world.open_jobs() == []
-    assert world.condition("Progressing")[0] == "False"
