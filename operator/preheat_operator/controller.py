@@ -123,6 +123,8 @@ async def run(settings: Settings) -> None:
             settings=kopf_settings(),
             clusterwide=True,
             standalone=True,
+            # Otherwise it is made from the name of the user, and an arbitrary uid has none.
+            identity="preheat-controller",
             liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz",
         )
         work = (watches, queue.run(reconciler, workers=settings.workers), resync.run())
