@@ -37,7 +37,6 @@ class ConditionReason(StrEnum):
 
     # Held back on purpose.
     SUSPENDED = "Suspended"
-    DELETING = "Deleting"
 
     # The CompiledModel or its workload must be changed.
     INVALID_SPEC = "InvalidSpec"
@@ -90,7 +89,7 @@ _UNDER_WAY = frozenset(
         ConditionReason.PUBLISHING,
     }
 )
-_HELD_BACK = frozenset({ConditionReason.SUSPENDED, ConditionReason.DELETING})
+_HELD_BACK = frozenset({ConditionReason.SUSPENDED})
 
 # Which reasons a condition may carry with a status.
 REASONS_OF_CONDITION: dict[tuple[ConditionType, str], frozenset[ConditionReason]] = {

@@ -1,7 +1,8 @@
 """Renders the CustomResourceDefinitions: `python -m preheat_operator.api.crds [--check]`.
 
 They are written to crds/ (for people and other tools) and, wrapped in `crds.enabled` and `crds.keep`, to the chart's
-templates: Helm never upgrades what lies in a chart's own crds/ folder. `--check` fails when a file differs.
+templates: Helm never upgrades what lies in a chart's own crds/ folder. docs/api.md comes from the same schemas.
+`--check` fails when a file differs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from preheat_operator.api import names
+from preheat_operator.api import names, reference
 from preheat_operator.api.compiledmodel import CompiledModel, CompiledModelIndex
 from preheat_operator.api.schema import structural
 
@@ -89,8 +90,9 @@ def _column(name: str, kind: str, path: str, description: str, *, priority: int 
 
 def rendered(root: Path) -> dict[Path, str]:
     """Contents of every generated file, by its path under the repository's `root`."""
-    files: dict[Path, str] = {}
-    for crd in (compiled_model_crd(), compiled_model_index_crd()):
+    crds = [compiled_model_crd(), compiled_model_index_crd()]
+    files: dict[Path, str] = {root / "docs" / "api.md": reference.markdown(crds)}
+    for crd in crds:
         plural = crd["spec"]["names"]["plural"]
         files[root / "crds" / f"{names.GROUP}_{plural}.yaml"] = f"# {_GENERATED}\n{_yaml(crd)}"
         files[root / "charts" / "preheat" / "templates" / f"crds-{plural}.yaml"] = _chart_template(crd)

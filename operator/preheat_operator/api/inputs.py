@@ -36,7 +36,7 @@ class Tensor(ApiModel):
         | rules(
             rule(
                 "self.all(s, type(s) == string || int(s) >= 1)",
-                "a size is a number of at least 1, or the name of one of the bucket's dims",
+                "a size must be a number of at least 1, or the name of one of the bucket's dims",
             )
         ),
     )

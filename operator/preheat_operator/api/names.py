@@ -39,7 +39,12 @@ LABEL_REVISION: Final = "preheat.dev/revision"
 LABEL_HARDWARE: Final = "preheat.dev/hardware"
 LABEL_ATTEMPT: Final = "preheat.dev/attempt"
 ANNOTATION_TARGET_KEY: Final = "preheat.dev/target-key"
+ANNOTATION_TEMPLATE_HASH: Final = "preheat.dev/template-hash"
 FINALIZER_RESULT: Final = "preheat.dev/result"
+
+# Set by the controller on the index.
+ANNOTATION_PAUSED: Final = "preheat.dev/paused"
+ANNOTATION_LEFT_OUT: Final = "preheat.dev/left-out"
 
 # In injected pods.
 CONTAINER_FETCH: Final = "preheat-fetch"

@@ -80,7 +80,7 @@ class Target(ApiModel):
     bucket: ShortName = Field(description="Name of the bucket.")
     hardware: ShortName = Field(description="Name of the hardware profile.")
     verdict: Verdict = Field(description="Kept, Rejected, Failed or NoCapacity.")
-    reason: str = Field(max_length=63, description="Why, as one word of a closed list; see docs/conditions.md.")
+    reason: str = Field(max_length=63, description="Why, as one word of the closed list in docs/contracts.md.")
     speedup: DecimalText | None = Field(
         default=None, description="Eager's median time over the compiled one's. Absent: not measured."
     )
