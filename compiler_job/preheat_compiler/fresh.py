@@ -31,6 +31,7 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     parser.add_argument("--request", type=Path, required=True)
     parser.add_argument("--module", required=True)
     parser.add_argument("--bucket", required=True)
+    parser.add_argument("--sizes", required=True, help="JSON list of sizes by dim; the first is the first answer's")
     parser.add_argument("--compile", choices=["no", "yes"], required=True, help="whether to call torch.compile")
     parser.add_argument(
         "--compare", choices=["no", "yes"], required=True, help="whether to compare all sizes with eager"
@@ -44,13 +45,14 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     imported = time.monotonic()
     before = {name for name in _COMPILER if name in sys.modules}
 
-    from preheat_compiler.inputs import build_call, pick_sizes
+    from preheat_compiler.inputs import Sizes, build_call
     from preheat_compiler.model import device_of, find_module, load_factory
     from preheat_compiler.request import read_request
 
-    spec, bucket = read_request(options.request).target(options.module, options.bucket)
-    module = find_module(load_factory(read_request(options.request).factory), spec.path)
-    sizes = pick_sizes(bucket)
+    request = read_request(options.request)
+    spec, bucket = request.target(options.module, options.bucket)
+    module = find_module(load_factory(request.factory), spec.path)
+    sizes = [Sizes(name="", by_dim=by_dim) for by_dim in json.loads(options.sizes)]
     call = build_call(bucket, sizes[0], seed=1, device=device_of(module))
     with torch.no_grad():
         served = torch.compile(module) if options.compile == "yes" else module

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import torch
-
-    from preheat_compiler.package import DimRange, ExampleCall
+    from preheat_runtime.package import DimRange
 
 #: torch's names of the dtypes a tensor argument may have.
 DTYPES = (
@@ -33,6 +32,14 @@ class Sizes:
 
     name: str
     by_dim: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """The arguments of one call of a module."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
 
 
 def legal_ends(dim: Dim) -> tuple[int, int]:
@@ -80,7 +87,7 @@ def ranged_dims(bucket: Bucket) -> dict[str, Dim]:
 
 def dynamic_shapes(bucket: Bucket) -> dict[int | str, dict[int, DimRange]] | None:
     """Which sizes vary, as `package.build_package` takes them; None when none does."""
-    from preheat_compiler.package import DimRange
+    from preheat_runtime.package import DimRange
 
     ranges = {
         name: DimRange(name=name, minimum=legal_ends(dim)[0], maximum=legal_ends(dim)[1], multiple_of=dim.multiple_of)
@@ -99,15 +106,29 @@ def dynamic_shapes(bucket: Bucket) -> dict[int | str, dict[int, DimRange]] | Non
     return shapes or None
 
 
-def build_call(bucket: Bucket, sizes: Sizes, *, seed: int, device: str = "cpu") -> ExampleCall:
+def narrowed(bucket: Bucket, served: Mapping[str, DimRange]) -> Bucket:
+    """The bucket with the ranges that are really served: tracing can lose the smallest sizes of one."""
+    dims = tuple(
+        Dim(
+            name=dim.name,
+            minimum=served[dim.name].minimum,
+            maximum=served[dim.name].maximum,
+            multiple_of=dim.multiple_of,
+        )
+        if dim.name in served
+        else dim
+        for dim in bucket.dims
+    )
+    return Bucket(name=bucket.name, dims=dims, args=bucket.args, kwargs=bucket.kwargs)
+
+
+def build_call(bucket: Bucket, sizes: Sizes, *, seed: int, device: str = "cpu") -> Call:
     """One call of the bucket on `device`; the same seed gives the same values in every process.
 
     Floats are normal unless low and high are given (then uniform); integers are uniform in low (default 0) to high
     (default 2), high excluded; bools are even. Raises TargetError(InputsRefused) for a dtype that torch lacks.
     """
     import torch
-
-    from preheat_compiler.package import ExampleCall
 
     generator = torch.Generator(device="cpu").manual_seed(seed)
 
@@ -117,7 +138,7 @@ def build_call(bucket: Bucket, sizes: Sizes, *, seed: int, device: str = "cpu") 
         return _tensor(spec, sizes, generator).to(device)
 
     args = tuple(build(spec) for spec in bucket.args)
-    return ExampleCall(args=args, kwargs={name: build(spec) for name, spec in bucket.kwargs})
+    return Call(args=args, kwargs={name: build(spec) for name, spec in bucket.kwargs})
 
 
 def _tensor(spec: TensorSpec, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -76,9 +78,10 @@ def settled(samples: Sequence[float], *, block: int = 3, tolerance: float = 0.05
     return abs(after - before) <= tolerance * before
 
 
+@lru_cache(maxsize=256)
 def _rank(count: int, confidence: float) -> int:
     """The largest k with P(Binomial(count, 1/2) < k) <= (1 - confidence) / 2."""
-    allowed = (1 - confidence) / 2 * 2**count
+    allowed = Fraction(str(round(1 - confidence, 6))) / 2 * 2**count
     total, rank = 0, 0
     while total + math.comb(count, rank) <= allowed:
         total += math.comb(count, rank)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _SHORTEST_SAMPLE = 0.002
 _MOST_REPEATS = 200
 _MOST_WARMUP_PAIRS = 30
+#: The interval of so many is as narrow as the machine's own drift allows.
+_MOST_PAIRS = 500
 #: Narrower than plus or minus 2 % says nothing more that a user would act on.
 _WIDE = 0.02
 
@@ -81,7 +83,7 @@ def measure(
         spent = clock() - begin
         wide = speedup.relative_width > _WIDE and spent < budget.usual
         undecided = open_verdict(speedup) and spent < budget.longest
-        if not (wide or undecided):
+        if not (wide or undecided) or len(before) >= _MOST_PAIRS:
             return Speed(eager=tuple(before), compiled=tuple(after), repeats=repeats, speedup=speedup)
 
 

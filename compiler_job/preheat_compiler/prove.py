@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import site
 import time
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import processes
 from preheat_compiler.compare import Difference, difference
+from preheat_compiler.faults import redact
 from preheat_compiler.inputs import Sizes, build_call
 from preheat_compiler.intervals import median
 from preheat_compiler.layout import compiler_runs, lay_out, shims
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import torch
-
     from preheat_compiler.report import Report
     from preheat_compiler.request import Bucket, Request
 
@@ -61,15 +62,16 @@ def against_eager(
 
 
 def no_weight_is_baked_in(
-    load: Callable[[], Callable[..., Any]], module: torch.nn.Module, bucket: Bucket, sizes: Sizes, *,
+    load: Callable[[torch.nn.Module], Callable[..., Any]], module: torch.nn.Module, bucket: Bucket, sizes: Sizes, *,
     randomise: Callable[[torch.nn.Module, int], None], device: str, allowed: float, report: Report,
 ) -> None:  # fmt: skip
     """Give `module` other weights, bind the package to them anew, and compare; destroys the module's weights.
 
     Raises TargetError(ProofFailed) when the answers differ, or when random weights only ever make NaN or infinity.
     """
-    import torch
     from torch.utils import _pytree as pytree
+
+    import torch
 
     call = build_call(bucket, sizes, seed=SEEDS[0], device=device)
     trained = module(*call.args, **call.kwargs)
@@ -79,7 +81,7 @@ def no_weight_is_baked_in(
         leaves = [leaf for leaf in pytree.tree_leaves(eager) if isinstance(leaf, torch.Tensor)]
         if not all(bool(torch.isfinite(leaf).all()) for leaf in leaves):
             continue
-        seen = difference(load()(*call.args, **call.kwargs), eager)
+        seen = difference(load(module)(*call.args, **call.kwargs), eager)
         report.difference(f"{sizes.name}, seed {SEEDS[0]}, random weights {seed}", seen)
         limit = max(allowed * _RANDOM_WEIGHTS_SLACK, _RANDOM_WEIGHTS_FLOOR)
         if not seen.maximum <= limit:
@@ -115,6 +117,7 @@ class FreshProof:
     request: Request
     module: str
     bucket: str
+    sizes: tuple[Sizes, ...]
     work: Path
     report: Report
     left: Callable[[], float]
@@ -157,18 +160,17 @@ class FreshProof:
             "PREHEAT_DIR": str(place / "preheat"),
             "PREHEAT_WORK_DIR": str(work),
             "PREHEAT_MODEL": self.request.name,
-            "PREHEAT_LOG": "json",
             "PYTHONPATH": os.pathsep.join(
                 filter(None, [str(place / "preheat" / "site"), os.environ.get("PYTHONPATH")])
             ),
         }
-        seen, said, compiles = self._run(
+        seen, compiles = self._run(
             place, compile_="yes", compare="yes" if compare else "no", more=more, pass_on=tier == "caches"
         )
-        line = outcome(said)
+        lines = said_by_runtime(work)
         wanted = "hot" if tier == "package" else "warm"
-        self.report.note("proofs", name="fresh process", outcome=line, compilerRuns=compiles, imported=seen["imported"])
-        fault = _fault(line, wanted=wanted, compiles=compiles, imported=seen["imported"] if tier == "package" else [])
+        self.report.note("proofs", name="fresh process", said=lines, compilerRuns=compiles, imported=seen["imported"])
+        fault = _fault(lines, wanted=wanted, compiles=compiles, imported=seen["imported"] if tier == "package" else [])
         if not fault and compare and not float(seen["maximum"]) <= allowed:
             difference_seen = Difference(maximum=float(seen["maximum"]), why=seen["why"])
             fault = f"the answer differs from eager's by {difference_seen.words(allowed)}"
@@ -182,7 +184,7 @@ class FreshProof:
 
     def _run(
         self, place: Path, *, compile_: str, compare: str, more: Mapping[str, str], pass_on: bool = False
-    ) -> tuple[dict[str, Any], str, int]:
+    ) -> tuple[dict[str, Any], int]:
         place.mkdir(parents=True, exist_ok=True)
         answer, output, log = place / "answer.json", place / "output", place / "compilers"
         environment = {**pod_environment(place, os.environ), **more}
@@ -190,6 +192,7 @@ class FreshProof:
             [str(shims(place / "bin", log=log, pass_on=pass_on)), environment.get("PATH", "")]
         )
         arguments = ["--request", str(self.request_file), "--module", self.module, "--bucket", self.bucket]
+        arguments += ["--sizes", json.dumps([dict(each.by_dim) for each in self.sizes])]
         arguments += [
             "--compile",
             compile_,
@@ -217,16 +220,18 @@ class FreshProof:
                 raise TargetError(
                     "Timeout", "a fresh process did not answer in time. Raise spec.compile.timeoutSeconds."
                 ) from None
-            last = " | ".join(line for line in said.strip().splitlines()[-3:])
-            raise TargetError("ProofFailed", f"a fresh process that loads the model {ended.how}: {last}") from None
-        return seen, said, compiler_runs(log)
+            words = redact(f"a fresh process that loads the model {ended.how}: {last_words(said)}")
+            raise TargetError("ProofFailed", words) from None
+        return seen, compiler_runs(log)
 
 
-def _fault(line: Mapping[str, Any], *, wanted: str, compiles: int, imported: list[str]) -> str:
-    """What a served first answer had that it must not have, in words; empty when all is well."""
-    if line.get("outcome") != wanted:
-        why = " ".join(str(line[key]) for key in ("reason", "message") if line.get(key))
-        return f"the first answer was {line.get('outcome', 'not reported')}, not {wanted}{f' ({why})' if why else ''}"
+def _fault(lines: list[dict[str, Any]], *, wanted: str, compiles: int, imported: list[str]) -> str:
+    """What a served answer had that it must not have, in words; empty when all is well."""
+    if not lines:
+        return "the runtime was not loaded, or not asked"
+    for line in lines:
+        if line.get("outcome") != wanted:
+            return f"an answer was {line.get('outcome') or line.get('when')}, not {wanted} ({line.get('reason')})"
     if compiles:
         return f"a compiler ran {compiles} times"
     return f"the first answer imported {', '.join(imported)}" if imported else ""
@@ -261,15 +266,18 @@ def pod_environment(place: Path, environment: Mapping[str, str]) -> dict[str, st
     return result
 
 
-def outcome(said: str) -> dict[str, Any]:
-    """The runtime's own line (`"event": "preheat"`) in what a process said; empty without one."""
-    for line in reversed(said.splitlines()):
-        begin = line.find("{")
-        if begin >= 0 and '"preheat"' in line:
-            try:
-                found = json.loads(line[begin:])
-            except ValueError:
-                continue
-            if isinstance(found, dict) and found.get("event") == "preheat":
-                return found
-    return {}
+def last_words(said: str) -> str:
+    """Of all that a failed process said: what the runtime complained of, and the exception it ended with."""
+    lines = [line.strip() for line in said.splitlines()]
+    complaints = [line for line in lines if line.startswith("preheat: ")][-1:]
+    errors = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Missing\w*)\b", line)][-1:]
+    return " | ".join(complaints + errors) or " | ".join(lines[-3:])
+
+
+def said_by_runtime(work: Path) -> list[dict[str, Any]]:
+    """What the runtime reported of one process, in order: see `preheat_runtime.report`."""
+    try:
+        lines = (work / "reports.jsonl").read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines]

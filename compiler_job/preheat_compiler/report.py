@@ -33,6 +33,8 @@ _MOST_SAMPLES = 200
 
 def decimal(value: float, digits: int = 4) -> str | None:
     """`value` as a decimal string; very small or large ones with an exponent; None for what is no number."""
+    if isinstance(value, int):
+        return str(value)
     if not math.isfinite(value):
         return None
     if value != 0 and not 1e-3 <= abs(value) < 1e9:

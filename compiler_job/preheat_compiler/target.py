@@ -12,6 +12,8 @@ import json
 import shutil
 import time
 import traceback
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +31,12 @@ from preheat_compiler.request import read_request, request_key
 from preheat_compiler.speed import speed_of
 from preheat_compiler.verdict import TargetError, TargetResult
 from preheat_compiler.work import Work
+from preheat_runtime.package import TARGET_FILE, Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
-
     from preheat_compiler.compare import Difference
     from preheat_compiler.measure import Speed
 
@@ -87,7 +89,7 @@ def compile_target(work: Work) -> TargetResult:
         words = describe(error)
         return _failed(work, reason or "Internal", words if reason else f"the compile driver failed: {words}")
     if decision.verdict == "Rejected":
-        _remove_all_but(work.artifact, "target.json")
+        _remove_all_but(work.artifact, TARGET_FILE)
     return _result(work, verdict=decision.verdict, reason=decision.reason, message=redact(decision.message))
 
 
@@ -97,16 +99,27 @@ def _decide(work: Work) -> Decision:
         module = find_module(load_factory(work.request.factory), work.module.path)
         work.device = device_of(module)
         _observe(work)
-    sizes = pick_sizes(work.bucket)
-    with report.stage("running eager"):
-        _run_eager(work, module, sizes)
+    # Before the first forward: a pod compares a module that has not run yet.
+    _describe(work, module)
+    why = ""
     try:
         with report.stage("building the package"):
-            _build(work, module, sizes[0])
+            _build(work, module)
     except package.NotPackageable as error:
         why = _words(error)
         report.note("fallbacks", tier="package", why=why)
-        return _through_caches(work, module, sizes, why)
+    sizes = pick_sizes(work.bucket)
+    # After the build, and before anything is made of its failure: if eager refuses the inputs, that is the reason.
+    with report.stage("running eager"):
+        _run_eager(work, module, sizes)
+    if why:
+        del module
+        return _through_caches(work, sizes, why)
+    return _as_package(work, module, sizes)
+
+
+def _as_package(work: Work, module: torch.nn.Module, sizes: tuple[Sizes, ...]) -> Decision:
+    report = work.report
     work.tier = "package"
     compiled = package.load_package(work.artifact, module)
     with report.stage("comparing with eager"):
@@ -121,17 +134,20 @@ def _decide(work: Work) -> Decision:
             )  # fmt: skip
             work.speed_figures(speed)
     decision = _verdict(work, seen, speed)
-    if decision.verdict == "Kept":
-        del compiled
-        with report.stage("proving with random weights"):
-            no_weight_is_baked_in(
-                lambda: package.load_package(work.artifact, module), module, work.bucket, sizes[0],
-                randomise=package.randomise_, device=work.device, allowed=work.allowed, report=report,
-            )  # fmt: skip
-        del module
-        gc.collect()
-        _first_answers(work)
-    return decision
+    if decision.verdict != "Kept":
+        # A pod has to know the module that it runs eager, not the code it does without.
+        shutil.copy(work.described / TARGET_FILE, work.artifact / TARGET_FILE)
+        return decision
+    del compiled
+    with report.stage("proving with random weights"):
+        no_weight_is_baked_in(
+            partial(package.load_package, work.artifact), module, work.bucket, sizes[0],
+            randomise=package.randomise_, device=work.device, allowed=work.allowed, report=report,
+        )  # fmt: skip
+    del module
+    gc.collect()
+    _first_answers(work, sizes)
+    return replace(decision, message=f"{decision.message}{work.narrowing}")
 
 
 def _observe(work: Work) -> None:
@@ -173,13 +189,31 @@ def _eager(work: Work, module: torch.nn.Module, sizes: Sizes) -> Any:
         ) from error  # fmt: skip
 
 
-def _build(work: Work, module: torch.nn.Module, sizes: Sizes) -> None:
-    example = build_call(work.bucket, sizes, seed=SEEDS[0], device=work.device)
+def _describe(work: Work, module: torch.nn.Module) -> None:
+    """Write what a pod knows the module by, for the case that there will be no package."""
+    call = build_call(work.bucket, pick_sizes(work.bucket)[0], seed=SEEDS[0], device=work.device)
+    example = package.ExampleCall(args=call.args, kwargs=call.kwargs)
+    try:
+        package.describe_target(
+            module,
+            example,
+            dynamic_shapes=dynamic_shapes(work.bucket),
+            out=work.described,
+            cpu_isa=work.request.cpu_isa,
+        )
+    except package.PackageError as error:
+        raise _package_failed(error) from error
+
+
+def _build(work: Work, module: torch.nn.Module) -> None:
+    """Build the package and keep to the sizes it really serves; raises TargetError, and NotPackageable."""
+    call = build_call(work.bucket, pick_sizes(work.bucket)[0], seed=SEEDS[0], device=work.device)
     begin = time.monotonic()
     try:
         info = package.build_package(
-            module, example, dynamic_shapes=dynamic_shapes(work.bucket), out=work.artifact, cpu_isa=work.request.cpu_isa
-        )
+            module, package.ExampleCall(args=call.args, kwargs=call.kwargs),
+            dynamic_shapes=dynamic_shapes(work.bucket), out=work.artifact, cpu_isa=work.request.cpu_isa,
+        )  # fmt: skip
     except package.NotPackageable as error:
         if reason := common_reason(error):
             raise failed(reason, "building the package", error, remedy="") from error
@@ -189,13 +223,15 @@ def _build(work: Work, module: torch.nn.Module, sizes: Sizes) -> None:
     work.figure(compileSeconds=time.monotonic() - begin, sizeBytes=info.size_bytes)
     names = {
         name
-        for name, _ in [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+        for tensors in (module.named_parameters, module.named_buffers)
+        for name, _ in tensors(remove_duplicate=False)
     }
     if unknown := set(info.constants) - names:
         raise TargetError(
             "ProofFailed", f"the package uses {', '.join(sorted(unknown)[:5])}, which the module does not have"
         )
     work.report.note("package", constants=len(info.constants), files=list(info.files))
+    work.narrow(Target.read(work.artifact / TARGET_FILE).call.dim)
 
 
 def _package_failed(error: package.PackageError) -> TargetError:
@@ -216,19 +252,10 @@ def _package_failed(error: package.PackageError) -> TargetError:
     return TargetError("CompileFailed", f"{words}. See report.json and the log of container compile.")
 
 
-def _through_caches(work: Work, module: torch.nn.Module, sizes: tuple[Sizes, ...], why: str) -> Decision:
+def _through_caches(work: Work, sizes: tuple[Sizes, ...], why: str) -> Decision:
     """The next tier: what torch.compile itself leaves in its cache directory."""
     work.tier = "caches"
-    example = build_call(work.bucket, sizes[0], seed=SEEDS[0], device=work.device)
-    try:
-        package.describe_target(
-            module, example, dynamic_shapes=dynamic_shapes(work.bucket), out=work.artifact, cpu_isa=work.request.cpu_isa
-        )
-    except package.PackageError as error:
-        raise TargetError(
-            "CompileFailed", redact(f"neither as a package ({why}) nor from caches: {_words(error)}")
-        ) from error
-    del module, example
+    shutil.copy(work.described / TARGET_FILE, work.artifact / TARGET_FILE)
     gc.collect()
     begin = time.monotonic()
     try:
@@ -247,7 +274,7 @@ def _through_caches(work: Work, module: torch.nn.Module, sizes: tuple[Sizes, ...
         work.speed_figures(speed)
     decision = _verdict(work, seen, speed)
     if decision.verdict == "Kept":
-        _first_answers(work)
+        _first_answers(work, sizes)
     return Decision(
         verdict=decision.verdict,
         reason=decision.reason,
@@ -255,10 +282,10 @@ def _through_caches(work: Work, module: torch.nn.Module, sizes: tuple[Sizes, ...
     )
 
 
-def _first_answers(work: Work) -> None:
+def _first_answers(work: Work, sizes: tuple[Sizes, ...]) -> None:
     proof = FreshProof(
         launcher=work.launcher, request_file=work.request_file, request=work.request, module=work.module.name,
-        bucket=work.bucket.name, work=work.folder / "fresh", report=work.report, left=work.left,
+        bucket=work.bucket.name, sizes=sizes, work=work.folder / "fresh", report=work.report, left=work.left,
     )  # fmt: skip
     with work.report.stage("proving in fresh processes"):
         seen = proof.first_answers(
