@@ -35,7 +35,8 @@ class PreheatedModule(torch.nn.Module):
         object.__setattr__(self, "_preheat_server", server)
         object.__setattr__(self, "_preheat_arguments", arguments)
         object.__setattr__(self, "_preheat_ready", True)
-        del self.__dict__["_orig_mod"]
+        # Registering it as a submodule has removed it already in the torch versions seen; it must not be in both.
+        self.__dict__.pop("_orig_mod", None)
 
     @property
     def __class__(self) -> type:  # type: ignore[override]

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from .manifest import Target as ManifestTarget
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Candidate:
-    """One Kept or Rejected target of the revision whose fingerprint fits this process."""
+    """One Kept or Rejected target of the revision whose fingerprint fits this process. Equal only to itself."""
 
     entry: ManifestTarget
     directory: Path

@@ -69,7 +69,7 @@ def test_the_finished_pods_node_goes_while_the_controller_is_down(world: World, 
                 every=2,
             )
     kit.wait_ready_model(kube, "tiny", image=image)
-    assert [j["metadata"]["labels"]["preheat.dev/attempt"] for j in kube.list("jobs")] == ["0"]
+    assert [j["metadata"]["labels"]["preheat.dev/attempt"] for j in kube.list("jobs")] == ["1"]
     kit.wait_for("the pod is let go", lambda: not kube.list("pods", "preheat.dev/compiledmodel"), timeout=60)
 
 
@@ -85,7 +85,7 @@ def test_a_lost_message_is_asked_of_the_store(world: World, kube: kit.Kube) -> N
     model = kit.wait_ready_model(kube, "tiny", image=image)
     assert model["status"]["targets"][0]["verdict"] == "Kept"
     newest = kube.list("jobs")[-1]
-    assert newest["metadata"]["labels"]["preheat.dev/attempt"] == "1"
+    assert newest["metadata"]["labels"]["preheat.dev/attempt"] == "2"
     pods = kube.list("pods", f"batch.kubernetes.io/controller-uid={newest['metadata']['uid']}")
     log = kube.run("logs", pods[0]["metadata"]["name"], "-c", "compile") if pods else ""
     assert "compiling" not in log, "what was published is not compiled again"
