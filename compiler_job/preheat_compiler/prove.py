@@ -38,6 +38,8 @@ SEEDS = (1, 2)
 _RANDOM_WEIGHTS_SLACK = 10.0
 _RANDOM_WEIGHTS_FLOOR = 1e-2
 _FRESH_PAIRS = 3
+#: No further pair is begun after so many seconds: a large model loads for minutes.
+_FRESH_SECONDS = 40.0
 
 
 def against_eager(
@@ -129,6 +131,7 @@ class FreshProof:
 
         Raises TargetError(ProofFailed) saying what was not so.
         """
+        begin = time.monotonic()
         served: list[float] = []
         eager: list[float] = []
         for turn in range(_FRESH_PAIRS):
@@ -146,7 +149,8 @@ class FreshProof:
                 ]
             )
             shutil.rmtree(self.work / f"eager-{turn}", ignore_errors=True)
-            if self.left() < 3 * (served[-1] + eager[-1]):
+            spent = time.monotonic() - begin
+            if spent > _FRESH_SECONDS or self.left() < 3 * (served[-1] + eager[-1]):
                 break
         self.report.note(
             "firstAnswers", served=[f"{each:.3f}" for each in served], eager=[f"{each:.3f}" for each in eager]
@@ -205,7 +209,7 @@ class FreshProof:
         ]
         ended = processes.run(
             self.launcher,
-            "fresh",
+            "fresh" if compile_ == "yes" else "eager",
             arguments,
             seconds=self.left(),
             environment=environment,

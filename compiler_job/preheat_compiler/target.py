@@ -100,22 +100,30 @@ def _decide(work: Work) -> Decision:
         work.device = device_of(module)
         _observe(work)
     # Before the first forward: a pod compares a module that has not run yet.
-    _describe(work, module)
-    why = ""
-    try:
-        with report.stage("building the package"):
-            _build(work, module)
-    except package.NotPackageable as error:
-        why = _words(error)
-        report.note("fallbacks", tier="package", why=why)
+    before = _describe(work, module)
     sizes = pick_sizes(work.bucket)
-    # After the build, and before anything is made of its failure: if eager refuses the inputs, that is the reason.
     with report.stage("running eager"):
         _run_eager(work, module, sizes)
+    why = ""
+    if _describe(work, module) != before:
+        # It remembers having run. One that has not is built from, or no pod would know it again.
+        del module
+        gc.collect()
+        with report.stage("loading the model again"):
+            module = find_module(load_factory(work.request.factory), work.module.path)
+        if _describe(work, module) != before:
+            why = "the module changes when it runs, and torch.factory returns the same one again"
+    if not why:
+        try:
+            with report.stage("building the package"):
+                _build(work, module)
+        except package.NotPackageable as error:
+            why = _words(error)
     if why:
+        report.note("fallbacks", tier="package", why=why)
         del module
         return _through_caches(work, sizes, why)
-    return _as_package(work, module, sizes)
+    return _as_package(work, module, pick_sizes(work.bucket))
 
 
 def _as_package(work: Work, module: torch.nn.Module, sizes: tuple[Sizes, ...]) -> Decision:
@@ -189,12 +197,12 @@ def _eager(work: Work, module: torch.nn.Module, sizes: Sizes) -> Any:
         ) from error  # fmt: skip
 
 
-def _describe(work: Work, module: torch.nn.Module) -> None:
-    """Write what a pod knows the module by, for the case that there will be no package."""
+def _describe(work: Work, module: torch.nn.Module) -> Target:
+    """What a pod knows the module by; also written, for the case that there will be no package."""
     call = build_call(work.bucket, pick_sizes(work.bucket)[0], seed=SEEDS[0], device=work.device)
     example = package.ExampleCall(args=call.args, kwargs=call.kwargs)
     try:
-        package.describe_target(
+        return package.describe_target(
             module,
             example,
             dynamic_shapes=dynamic_shapes(work.bucket),
@@ -209,6 +217,7 @@ def _build(work: Work, module: torch.nn.Module) -> None:
     """Build the package and keep to the sizes it really serves; raises TargetError, and NotPackageable."""
     call = build_call(work.bucket, pick_sizes(work.bucket)[0], seed=SEEDS[0], device=work.device)
     begin = time.monotonic()
+    _without_precompiled_headers()
     try:
         info = package.build_package(
             module, package.ExampleCall(args=call.args, kwargs=call.kwargs),
@@ -232,6 +241,14 @@ def _build(work: Work, module: torch.nn.Module) -> None:
         )
     work.report.note("package", constants=len(info.constants), files=list(info.files))
     work.narrow(Target.read(work.artifact / TARGET_FILE).call.dim)
+
+
+def _without_precompiled_headers() -> None:
+    # For the one compile of this process they cost more than they save, and torch needs an `openssl` to name them.
+    from torch._inductor import config
+
+    if hasattr(config.aot_inductor, "precompile_headers"):
+        config.aot_inductor.precompile_headers = False
 
 
 def _package_failed(error: package.PackageError) -> TargetError:
