@@ -26,7 +26,9 @@ def _plain_keys() -> tuple[Any, ...]:
     Anything else about a tensor that ordinary code must not ignore (lazy conjugation, sparse or quantised storage,
     functorch's and FakeTensor's wrappers) shows as another key.
     """
-    ordinary = torch.empty(0)
+    # The first call may itself be in inference mode, on a tensor made before it.
+    with torch.inference_mode(False):
+        ordinary = torch.empty(0)
     with torch.inference_mode():
         inference = torch.empty(0)
     return _dispatch_keys(ordinary), _dispatch_keys(inference)

@@ -19,7 +19,7 @@ from . import revision as revisions
 from . import warm
 from .bind import BoundPackage, Mismatch, ModuleState, grad_reason, process_reason
 from .calls import Matcher
-from .fallback import NO_COMPILER, Fallback, compiler_missing
+from .fallback import NO_COMPILER, Fallback
 from .fingerprint import changed_settings
 from .package import TargetUnreadable
 from .replacement import PreheatedModule, callable_for
@@ -72,10 +72,6 @@ def serve(real: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> An
         return None
     shared = session()
     reason = _refused_arguments(arguments)
-    if reason is None and not shared.revision.candidates:
-        reason = shared.revision.reason
-        if compiler_missing():
-            reason = None  # the wrapper must stay, to run eagerly instead of failing
     if reason is not None:
         shared.reporter.answered(Answer(outcome="cold", reason=reason, class_name=type(module).__qualname__))
         return None
@@ -195,6 +191,8 @@ class Server:
         )
 
     def _choose(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Choice:
+        if not self._session.revision.candidates:
+            return Choice(outcome="cold", reason=self._session.revision.reason)
         state = self._current_state()
         if state is None:
             return Choice(outcome="cold", reason=self._unfit)
