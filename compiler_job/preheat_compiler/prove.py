@@ -64,10 +64,12 @@ def against_eager(
 
 
 def no_weight_is_baked_in(
-    load: Callable[[torch.nn.Module], Callable[..., Any]], module: torch.nn.Module, bucket: Bucket, sizes: Sizes, *,
+    load: Callable[[torch.nn.Module], Callable[..., Any]], bound: torch.nn.Module, module: torch.nn.Module, bucket: Bucket, sizes: Sizes, *,
     randomise: Callable[[torch.nn.Module, int], None], device: str, allowed: float, report: Report,
 ) -> None:  # fmt: skip
-    """Give `module` other weights, bind the package to them anew, and compare; destroys the module's weights.
+    """Give the modules other weights, bind the package to `bound` anew, and compare with `module`, which may be the same.
+
+    Destroys their weights.
 
     Raises TargetError(ProofFailed) when the answers differ, or when random weights only ever make NaN or infinity.
     """
@@ -78,12 +80,13 @@ def no_weight_is_baked_in(
     call = build_call(bucket, sizes, seed=SEEDS[0], device=device)
     trained = module(*call.args, **call.kwargs)
     for seed in range(1, 6):
-        randomise(module, seed)
+        for each in {bound, module}:
+            randomise(each, seed)
         eager = module(*call.args, **call.kwargs)
         leaves = [leaf for leaf in pytree.tree_leaves(eager) if isinstance(leaf, torch.Tensor)]
         if not all(bool(torch.isfinite(leaf).all()) for leaf in leaves):
             continue
-        seen = difference(load(module)(*call.args, **call.kwargs), eager)
+        seen = difference(load(bound)(*call.args, **call.kwargs), eager)
         report.difference(f"{sizes.name}, seed {SEEDS[0]}, random weights {seed}", seen)
         limit = max(allowed * _RANDOM_WEIGHTS_SLACK, _RANDOM_WEIGHTS_FLOOR)
         if not seen.maximum <= limit:

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import package
+from preheat_compiler.build import build, describe_module, words
 from preheat_compiler.caches import CachesError, compile_caches
 from preheat_compiler.compare import difference
 from preheat_compiler.decide import Decision, allowed_error, decide
 from preheat_compiler.faults import common_reason, describe, failed, redact
-from preheat_compiler.inputs import Sizes, build_call, dynamic_shapes, pick_sizes
+from preheat_compiler.inputs import Sizes, build_call, pick_sizes
 from preheat_compiler.model import device_of, find_module, load_factory
 from preheat_compiler.prove import SEEDS, FreshProof, against_eager, no_weight_is_baked_in
 from preheat_compiler.report import FILE as REPORT_FILE
@@ -31,7 +32,7 @@ from preheat_compiler.request import read_request, request_key
 from preheat_compiler.speed import speed_of
 from preheat_compiler.verdict import TargetError, TargetResult
 from preheat_compiler.work import Work
-from preheat_runtime.package import TARGET_FILE, Target
+from preheat_runtime.package import TARGET_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,41 +96,48 @@ def compile_target(work: Work) -> TargetResult:
 
 def _decide(work: Work) -> Decision:
     report = work.report
-    with report.stage("loading the model"):
-        module = find_module(load_factory(work.request.factory), work.module.path)
-        work.device = device_of(module)
-        _observe(work)
+    module = _load(work, "loading the model")
+    work.device = device_of(module)
+    _observe(work)
     # Before the first forward: a pod compares a module that has not run yet.
-    before = _describe(work, module)
+    before = describe_module(work, module)
     sizes = pick_sizes(work.bucket)
     with report.stage("running eager"):
         _run_eager(work, module, sizes)
     why = ""
-    if _describe(work, module) != before:
+    changes = describe_module(work, module) != before
+    if changes:
         # It remembers having run. One that has not is built from, or no pod would know it again.
         del module
-        gc.collect()
-        with report.stage("loading the model again"):
-            module = find_module(load_factory(work.request.factory), work.module.path)
-        if _describe(work, module) != before:
+        module = _load(work, "loading the model again")
+        if describe_module(work, module) != before:
             why = "the module changes when it runs, and torch.factory returns the same one again"
+            before.write(work.described / TARGET_FILE)
     if not why:
         try:
             with report.stage("building the package"):
-                _build(work, module)
+                build(work, module)
         except package.NotPackageable as error:
-            why = _words(error)
+            why = words(error)
     if why:
         report.note("fallbacks", tier="package", why=why)
         del module
         return _through_caches(work, sizes, why)
-    return _as_package(work, module, pick_sizes(work.bucket))
+    bound = _load(work, "loading the model to bind") if changes else module
+    return _as_package(work, bound, module, pick_sizes(work.bucket))
 
 
-def _as_package(work: Work, module: torch.nn.Module, sizes: tuple[Sizes, ...]) -> Decision:
+def _load(work: Work, stage: str) -> torch.nn.Module:
+    gc.collect()
+    with work.report.stage(stage):
+        return find_module(load_factory(work.request.factory), work.module.path)
+
+
+def _as_package(work: Work, bound: torch.nn.Module, module: torch.nn.Module, sizes: tuple[Sizes, ...]) -> Decision:
+    """Judge the package bound to `bound` by what `module` answers; they are the same one unless running changes it."""
     report = work.report
     work.tier = "package"
-    compiled = package.load_package(work.artifact, module)
+    compiled = package.load_package(work.artifact, bound)
     with report.stage("comparing with eager"):
         seen = against_eager(compiled, module, work.bucket, sizes, device=work.device, report=report)
         work.error_figures(seen)
@@ -149,10 +157,10 @@ def _as_package(work: Work, module: torch.nn.Module, sizes: tuple[Sizes, ...]) -
     del compiled
     with report.stage("proving with random weights"):
         no_weight_is_baked_in(
-            partial(package.load_package, work.artifact), module, work.bucket, sizes[0],
+            partial(package.load_package, work.artifact), bound, module, work.bucket, sizes[0],
             randomise=package.randomise_, device=work.device, allowed=work.allowed, report=report,
         )  # fmt: skip
-    del module
+    del module, bound
     gc.collect()
     _first_answers(work, sizes)
     return replace(decision, message=f"{decision.message}{work.narrowing}")
@@ -195,78 +203,6 @@ def _eager(work: Work, module: torch.nn.Module, sizes: Sizes) -> Any:
             "InputsRefused", f"the model refused the inputs of bucket {work.bucket.name!r}{at}", error,
             remedy="Check shapes, dtypes, low and high of args and kwargs in torch.modules[].buckets[].",
         ) from error  # fmt: skip
-
-
-def _describe(work: Work, module: torch.nn.Module) -> Target:
-    """What a pod knows the module by; also written, for the case that there will be no package."""
-    call = build_call(work.bucket, pick_sizes(work.bucket)[0], seed=SEEDS[0], device=work.device)
-    example = package.ExampleCall(args=call.args, kwargs=call.kwargs)
-    try:
-        return package.describe_target(
-            module,
-            example,
-            dynamic_shapes=dynamic_shapes(work.bucket),
-            out=work.described,
-            cpu_isa=work.request.cpu_isa,
-        )
-    except package.PackageError as error:
-        raise _package_failed(error) from error
-
-
-def _build(work: Work, module: torch.nn.Module) -> None:
-    """Build the package and keep to the sizes it really serves; raises TargetError, and NotPackageable."""
-    call = build_call(work.bucket, pick_sizes(work.bucket)[0], seed=SEEDS[0], device=work.device)
-    begin = time.monotonic()
-    _without_precompiled_headers()
-    try:
-        info = package.build_package(
-            module, package.ExampleCall(args=call.args, kwargs=call.kwargs),
-            dynamic_shapes=dynamic_shapes(work.bucket), out=work.artifact, cpu_isa=work.request.cpu_isa,
-        )  # fmt: skip
-    except package.NotPackageable as error:
-        if reason := common_reason(error):
-            raise failed(reason, "building the package", error, remedy="") from error
-        raise
-    except package.PackageError as error:
-        raise _package_failed(error) from error
-    work.figure(compileSeconds=time.monotonic() - begin, sizeBytes=info.size_bytes)
-    names = {
-        name
-        for tensors in (module.named_parameters, module.named_buffers)
-        for name, _ in tensors(remove_duplicate=False)
-    }
-    if unknown := set(info.constants) - names:
-        raise TargetError(
-            "ProofFailed", f"the package uses {', '.join(sorted(unknown)[:5])}, which the module does not have"
-        )
-    work.report.note("package", constants=len(info.constants), files=list(info.files))
-    work.narrow(Target.read(work.artifact / TARGET_FILE).call.dim)
-
-
-def _without_precompiled_headers() -> None:
-    # For the one compile of this process they cost more than they save, and torch needs an `openssl` to name them.
-    from torch._inductor import config
-
-    if hasattr(config.aot_inductor, "precompile_headers"):
-        config.aot_inductor.precompile_headers = False
-
-
-def _package_failed(error: package.PackageError) -> TargetError:
-    reason = common_reason(error)
-    if reason is not None:
-        return failed(reason, "building the package", error, remedy="")
-    words = _words(error)
-    if isinstance(error, package.InputsRefused):
-        return TargetError("InputsRefused", f"{words}. Check args and kwargs of the bucket.")
-    if isinstance(error, package.CompilerMissing):
-        return TargetError(
-            "CompilerMissing", f"{words}. Install g++ in the image (Debian: apt-get install g++); pods do not need it."
-        )
-    if isinstance(error, package.IsaUnavailable):
-        return TargetError(
-            "DeviceMissing", f"{words}. Choose other nodes (hardware[].nodeSelector) or another hardware[].cpuIsa."
-        )
-    return TargetError("CompileFailed", f"{words}. See report.json and the log of container compile.")
 
 
 def _through_caches(work: Work, sizes: tuple[Sizes, ...], why: str) -> Decision:
@@ -348,9 +284,3 @@ def _remove_all_but(folder: Path, name: str) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
-
-
-def _words(error: package.PackageError) -> str:
-    text = " ".join(str(error).split())
-    text = f"{text[:500]} ..." if len(text) > 500 else text
-    return redact(f"{type(error).__name__}: {text}{f' ({error.where})' if error.where else ''}")

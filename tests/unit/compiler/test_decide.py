@@ -4,6 +4,7 @@ import math
 from decimal import Decimal
 
 import pytest
+
 from preheat_compiler.decide import allowed_error, decide, undecided
 from preheat_compiler.intervals import Interval
 from preheat_compiler.request import KeepIf

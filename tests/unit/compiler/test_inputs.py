@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from preheat_compiler.inputs import legal_ends, pick_sizes, ranged_dims
 from preheat_compiler.request import Bucket, Dim, TensorSpec
 

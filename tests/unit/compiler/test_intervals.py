@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from preheat_compiler.intervals import median, median_interval, paired_speedup, settled
 
 

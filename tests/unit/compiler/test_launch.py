@@ -5,26 +5,19 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import preheat_compiler
-import preheat_runtime
 import pytest
-from unit.compiler import requests
 
-LAUNCH = Path(preheat_compiler.__file__).parent / "launch"
+from unit.compiler import requests, toolkits
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
 def toolkit(tmp_path: Path) -> Path:
     """The folder that a compile pod has, with a role that tells what user code would see."""
-    folder = tmp_path / "toolkit"
-    folder.mkdir()
-    for package in (preheat_compiler, preheat_runtime):
-        source = Path(package.__file__).parent
-        shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("compile.py", "compile.sh"):
-        shutil.copy(LAUNCH / name, folder / name)
     probe = """
         import importlib, importlib.util, json, sys
         def main(argv, *, launcher):
@@ -35,8 +28,7 @@ def toolkit(tmp_path: Path) -> Path:
             return 0
     """
     lines = [line[8:] for line in probe.splitlines()]
-    (folder / "preheat_compiler" / "features.py").write_text("\n".join(lines))
-    return folder
+    return toolkits.make(tmp_path / "toolkit", features="\n".join(lines))
 
 
 def seen(toolkit: Path, directory: Path, **environment: str) -> dict[str, object]:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from preheat_compiler.intervals import MINIMUM_PAIRS, Interval
 from preheat_compiler.measure import Budget, measure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Clock:
@@ -61,9 +64,7 @@ def test_an_open_verdict_is_measured_longer_but_not_for_ever() -> None:
     def run(open_verdict: Callable[[Interval], bool]) -> tuple[int, float]:
         clock = Clock()
         eager, compiled = clock.work("e", lambda _: 0.01), clock.work("c", lambda _: 0.01)
-        speed = measure(
-            eager, compiled, open_verdict=open_verdict, budget=Budget(usual=1.0, longest=10.0), clock=clock
-        )
+        speed = measure(eager, compiled, open_verdict=open_verdict, budget=Budget(usual=1.0, longest=10.0), clock=clock)
         return speed.speedup.samples, clock.now
 
     pairs, _ = run(never)

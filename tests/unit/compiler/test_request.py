@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from preheat_compiler.fields import RequestError
 from preheat_compiler.request import ConstSpec, TensorSpec, parse_request, read_request, request_key
 from unit.compiler import requests

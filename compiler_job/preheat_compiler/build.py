@@ -1,0 +1,100 @@
+"""Builds the package of the target that is being compiled, and tells its module.
+
+Why it exists: `package` knows torch and raises what torch is about; here its errors become verdicts with a remedy, and
+its results become figures.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from preheat_compiler import package
+from preheat_compiler.faults import common_reason, failed, redact
+from preheat_compiler.inputs import build_call, dynamic_shapes, pick_sizes
+from preheat_compiler.prove import SEEDS
+from preheat_compiler.verdict import TargetError
+from preheat_runtime.package import TARGET_FILE, Target
+
+if TYPE_CHECKING:
+    import torch
+    from preheat_compiler.work import Work
+
+
+def describe_module(work: Work, module: torch.nn.Module) -> Target:
+    """What a pod knows the module by; also written, for the case that there will be no package."""
+    call = build_call(work.bucket, pick_sizes(work.bucket)[0], seed=SEEDS[0], device=work.device)
+    example = package.ExampleCall(args=call.args, kwargs=call.kwargs)
+    try:
+        return package.describe_target(
+            module,
+            example,
+            dynamic_shapes=dynamic_shapes(work.bucket),
+            out=work.described,
+            cpu_isa=work.request.cpu_isa,
+        )
+    except package.PackageError as error:
+        raise _package_failed(error) from error
+
+
+def build(work: Work, module: torch.nn.Module) -> None:
+    """Build the package and keep to the sizes it really serves; raises TargetError, and NotPackageable."""
+    call = build_call(work.bucket, pick_sizes(work.bucket)[0], seed=SEEDS[0], device=work.device)
+    begin = time.monotonic()
+    _without_precompiled_headers()
+    try:
+        info = package.build_package(
+            module, package.ExampleCall(args=call.args, kwargs=call.kwargs),
+            dynamic_shapes=dynamic_shapes(work.bucket), out=work.artifact, cpu_isa=work.request.cpu_isa,
+        )  # fmt: skip
+    except package.NotPackageable as error:
+        if reason := common_reason(error):
+            raise failed(reason, "building the package", error, remedy="") from error
+        raise
+    except package.PackageError as error:
+        raise _package_failed(error) from error
+    work.figure(compileSeconds=time.monotonic() - begin, sizeBytes=info.size_bytes)
+    names = {
+        name
+        for tensors in (module.named_parameters, module.named_buffers)
+        for name, _ in tensors(remove_duplicate=False)
+    }
+    if unknown := set(info.constants) - names:
+        raise TargetError(
+            "ProofFailed", f"the package uses {', '.join(sorted(unknown)[:5])}, which the module does not have"
+        )
+    work.report.note("package", constants=len(info.constants), files=list(info.files))
+    work.narrow(Target.read(work.artifact / TARGET_FILE).call.dim)
+
+
+def _without_precompiled_headers() -> None:
+    # For the one compile of this process they cost more than they save, and torch needs an `openssl` to name them.
+    from torch._inductor import config
+
+    if hasattr(config.aot_inductor, "precompile_headers"):
+        config.aot_inductor.precompile_headers = False
+
+
+def _package_failed(error: package.PackageError) -> TargetError:
+    reason = common_reason(error)
+    if reason is not None:
+        return failed(reason, "building the package", error, remedy="")
+    text = words(error)
+    if isinstance(error, package.InputsRefused):
+        return TargetError("InputsRefused", f"{text}. Check args and kwargs of the bucket.")
+    if isinstance(error, package.CompilerMissing):
+        return TargetError(
+            "CompilerMissing", f"{text}. Install g++ in the image (Debian: apt-get install g++); pods do not need it."
+        )
+    if isinstance(error, package.IsaUnavailable):
+        return TargetError(
+            "DeviceMissing", f"{text}. Choose other nodes (hardware[].nodeSelector) or another hardware[].cpuIsa."
+        )
+    return TargetError("CompileFailed", f"{text}. See report.json and the log of container compile.")
+
+
+def words(error: package.PackageError) -> str:
+    """The error in a line, with the user's file and line, without secrets."""
+    text = " ".join(str(error).split())
+    text = f"{text[:500]} ..." if len(text) > 500 else text
+    return redact(f"{type(error).__name__}: {text}{f' ({error.where})' if error.where else ''}")

@@ -1,0 +1,242 @@
+"""The driver with targets that are programs of our own: whatever one does costs that one alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preheat_compiler.driver import target_environment, time_limit
+from unit.compiler import requests, toolkits
+
+TORCH = """
+import json
+def main(argv, *, launcher):
+    json.dump({"version": "9", "reason": None, "message": "torch 9"}, open(argv[0], "w"))
+    return 0
+"""
+NO_TORCH = TORCH.replace("None", '"TorchMissing"').replace('"torch 9"', '"cannot import torch"')
+CRASHING_TORCH = "import os\ndef main(argv, *, launcher):\n    os.abort()\n"
+TARGET = """
+import json, os, pathlib, signal, subprocess, sys, time
+def main(argv, *, launcher):
+    options = dict(zip(argv[::2], argv[1::2]))
+    work, bucket = pathlib.Path(options["--work"]), options["--bucket"]
+    (work / "stage").write_text("working")
+    with open("ran", "a") as log:
+        log.write(bucket + "\\n")
+    if bucket == "crash":
+        os.abort()
+    if bucket == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if bucket == "silent":
+        return 3
+    if bucket == "hang":
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
+        pathlib.Path("child").write_text(str(child.pid))
+        time.sleep(300)
+    (work / "artifact" / "model.so").write_text(os.environ["TMPDIR"])
+    (work / "artifact" / "model.so").chmod(0o600)
+    verdict = {"module": "main", "bucket": bucket, "verdict": "Kept", "reason": "Faster", "message": "", "tier": "package",
+        "requestKey": "0" * 64, "fingerprint": {}, "figures": {}, "files": ["model.so"]}
+    (work / "verdict.json").write_text(json.dumps(verdict))
+    return 0
+"""
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path) -> Path:
+    return toolkits.make(tmp_path / "toolkit", features=TORCH, target=TARGET)
+
+
+def ask(directory: Path, *buckets: str, timeout: int = 300) -> None:
+    raw = requests.make(timeoutSeconds=timeout)
+    template = raw["torch"]["modules"][0]["buckets"][0]
+    raw["torch"]["modules"][0]["buckets"] = [{**template, "name": name} for name in buckets]
+    raw["targets"] = [{"module": "main", "bucket": name} for name in buckets]
+    (directory / "request.json").write_text(json.dumps(raw))
+
+
+def results(directory: Path) -> dict[str, dict[str, Any]]:
+    content = json.loads((directory / "out" / "result.json").read_text())
+    return {target["bucket"]: target for target in content["targets"]}
+
+
+def ran(directory: Path) -> list[str]:
+    return (directory / "ran").read_text().split()
+
+
+def termination(directory: Path) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads((directory / "termination").read_text())
+    return message
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return True
+    return state == "Z"
+
+
+def test_bad_targets_cost_only_themselves(toolkit: Path, tmp_path: Path) -> None:
+    ask(tmp_path, "one", "crash", "killed", "silent", "two")
+    code, said = toolkits.run(toolkit, tmp_path)
+    found = results(tmp_path)
+    assert code == 0, said
+    assert {name: target["verdict"] for name, target in found.items()} == {
+        "one": "Kept", "crash": "Failed", "killed": "Failed", "silent": "Failed", "two": "Kept",
+    }  # fmt: skip
+    assert found["crash"]["reason"] == "CompileFailed"
+    assert "SIGABRT" in found["crash"]["message"]
+    assert "while working" in found["crash"]["message"]
+    assert found["killed"]["reason"] in {"OutOfMemory", "Killed"}
+    assert found["silent"]["reason"] == "Internal"
+    assert "code 3" in found["silent"]["message"]
+    assert found["crash"]["files"] == ["report.json"]
+    assert json.loads((tmp_path / "out/main/crash/report.json").read_text())["reason"] == "CompileFailed"
+    assert termination(tmp_path)["done"] == [f"main/{name}" for name in ("one", "crash", "killed", "silent", "two")]
+    assert "running" not in termination(tmp_path)
+
+
+def test_every_target_has_temporary_files_of_its_own_and_leaves_none(toolkit: Path, tmp_path: Path) -> None:
+    ask(tmp_path, "one", "two")
+    assert toolkits.run(toolkit, tmp_path)[0] == 0
+    folders = {(tmp_path / "out/main" / name / "model.so").read_text() for name in ("one", "two")}
+    assert len(folders) == 2
+    assert not any(Path(folder).exists() for folder in folders)
+    assert not (tmp_path / "out/.work").exists()
+
+
+def test_another_user_can_read_what_was_made(toolkit: Path, tmp_path: Path) -> None:
+    ask(tmp_path, "one")
+    assert toolkits.run(toolkit, tmp_path)[0] == 0
+    for path in ("result.json", "main/one", "main/one/model.so"):
+        assert (tmp_path / "out" / path).stat().st_mode & 0o044 == 0o044
+
+
+def test_a_target_that_hangs_is_ended_with_its_children_and_the_next_one_runs(toolkit: Path, tmp_path: Path) -> None:
+    ask(tmp_path, "hang", "one", timeout=20)
+    code, said = toolkits.run(toolkit, tmp_path)
+    assert code == 0, said
+    found = results(tmp_path)
+    assert (found["hang"]["reason"], found["one"]["verdict"]) == ("Timeout", "Kept")
+    assert "timeoutSeconds" in found["hang"]["message"]
+    assert gone(int((tmp_path / "child").read_text()))
+
+
+def test_a_finished_target_is_not_compiled_again(toolkit: Path, tmp_path: Path) -> None:
+    ask(tmp_path, "one", "crash")
+    toolkits.run(toolkit, tmp_path)
+    before = results(tmp_path)
+    (tmp_path / "out" / "result.json").unlink()
+    ask(tmp_path, "one", "crash", "two")
+    # Other buckets make it another request, whose answers are its own.
+    toolkits.run(toolkit, tmp_path)
+    assert ran(tmp_path) == ["one", "crash", "one", "crash", "two"]
+    code, said = toolkits.run(toolkit, tmp_path)
+    assert code == 0
+    assert "already compiled: main/one, main/crash, main/two" in said
+    assert ran(tmp_path) == ["one", "crash", "one", "crash", "two"]
+    assert results(tmp_path)["one"] == before["one"]
+
+
+def test_a_target_whose_files_are_lost_is_compiled_again(toolkit: Path, tmp_path: Path) -> None:
+    ask(tmp_path, "one", "two")
+    toolkits.run(toolkit, tmp_path)
+    (tmp_path / "out/main/one/model.so").unlink()
+    toolkits.run(toolkit, tmp_path)
+    assert ran(tmp_path) == ["one", "two", "one"]
+    assert (tmp_path / "out/main/one/model.so").exists()
+
+
+def test_told_to_stop_it_says_what_was_running_and_goes_on_later(toolkit: Path, tmp_path: Path) -> None:
+    ask(tmp_path, "one", "hang")
+    for turn in (1, 2):
+        process = toolkits.start(toolkit, tmp_path)
+        wait_for(tmp_path / "child")
+        child = int((tmp_path / "child").read_text())
+        if turn == 1:
+            process.terminate()
+            assert process.wait(60) == 143
+            assert gone(child)
+        else:
+            # As the kernel does to all of a container that is out of memory.
+            process.kill()
+            process.wait()
+            os.killpg(os.getpgid(child), signal.SIGKILL)
+        process.communicate()
+        assert termination(tmp_path) == {"v": 1, "running": "main/hang", "done": ["main/one"]}
+        (tmp_path / "child").unlink()
+    code, _ = toolkits.run(toolkit, tmp_path)
+    assert code == 0
+    assert ran(tmp_path) == ["one", "hang", "hang"]
+    assert (results(tmp_path)["hang"]["verdict"], results(tmp_path)["hang"]["reason"]) == ("Failed", "Killed")
+
+
+def test_the_images_python_path_is_recorded(toolkit: Path, tmp_path: Path) -> None:
+    ask(tmp_path, "one")
+    toolkits.run(toolkit, tmp_path, PYTHONPATH="/app:/lib")
+    assert json.loads((tmp_path / "out/result.json").read_text())["imagePythonPath"] == "/app:/lib"
+    toolkits.run(toolkit, tmp_path, PYTHONPATH="")
+    assert json.loads((tmp_path / "out/result.json").read_text())["imagePythonPath"] is None
+
+
+@pytest.mark.parametrize(
+    ("features", "reason", "says"),
+    [(NO_TORCH, "TorchMissing", "cannot import torch"), (CRASHING_TORCH, "TorchUnsupported", "SIGABRT")],
+)
+def test_without_a_usable_torch_nothing_is_compiled(tmp_path: Path, features: str, reason: str, says: str) -> None:
+    toolkit = toolkits.make(tmp_path / "toolkit", features=features, target=TARGET)
+    ask(tmp_path, "one")
+    assert toolkits.run(toolkit, tmp_path)[0] == 65
+    assert termination(tmp_path)["reason"] == reason
+    assert says in termination(tmp_path)["message"]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_request_that_cannot_be_read_is_a_fault_of_ours(toolkit: Path, tmp_path: Path) -> None:
+    (tmp_path / "request.json").write_text('{"formatVersion": 2}')
+    assert toolkits.run(toolkit, tmp_path)[0] == 64
+    assert termination(tmp_path)["reason"] == "Internal"
+    assert "formatVersion" in termination(tmp_path)["message"]
+
+
+def test_an_out_folder_that_cannot_be_written_is_an_internal_error(toolkit: Path, tmp_path: Path) -> None:
+    ask(tmp_path, "one")
+    (tmp_path / "out").write_text("a file")
+    assert toolkits.run(toolkit, tmp_path)[0] == 66
+    assert termination(tmp_path)["reason"] == "Internal"
+
+
+def test_no_target_can_use_up_all_the_time() -> None:
+    assert time_limit(100, 1) == 100
+    left = 100.0
+    for waiting in range(8, 0, -1):
+        limit = time_limit(left, waiting)
+        assert left / waiting <= limit <= left
+        left -= limit
+        assert left > 0 or waiting == 1
+    assert time_limit(-5, 2) == 0
+
+
+def test_the_users_environment_is_kept_but_for_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", "/somewhere")
+    monkeypatch.setenv("MODEL_SIZE", "large")
+    environment = target_environment(tmp_path)
+    assert environment["MODEL_SIZE"] == "large"
+    assert environment["TMPDIR"] == str(tmp_path / "tmp")
+    assert environment["PREHEAT_DISABLE"] == "1"
+    assert int(environment["TORCHINDUCTOR_COMPILE_THREADS"]) >= 1

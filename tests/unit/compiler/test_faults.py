@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import errno
+import importlib.util
+from typing import TYPE_CHECKING
+
+import pytest
+
+from preheat_compiler.faults import common_reason, describe, failed, redact, user_frame
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch names its own."""
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MemoryError(), "OutOfMemory"),
+        (OutOfMemoryError("CUDA"), "OutOfMemory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), "OutOfMemory"),
+        (RuntimeError("g++: fatal error: Killed signal terminated program cc1plus"), "OutOfMemory"),
+        (OSError(errno.ENOSPC, "No space left on device"), "DiskFull"),
+        (RuntimeError("/tmp/x.cpp: fatal error: error writing: No space left on device"), "DiskFull"),
+        (RuntimeError("No CUDA GPUs are available"), "DeviceMissing"),
+        (ValueError("shape"), None),
+    ],
+)
+def test_reasons_that_can_come_up_anywhere(error: BaseException, reason: str | None) -> None:
+    assert common_reason(error) == reason
+    wrapper = RuntimeError("while compiling")
+    wrapper.__cause__ = error
+    assert common_reason(wrapper) == reason
+
+
+def test_the_remedy_is_the_reasons_own() -> None:
+    ended = failed("CompileFailed", "building", MemoryError("big"), remedy="Ask somebody.")
+    assert ended.reason == "OutOfMemory"
+    assert "memory limit" in str(ended)
+    assert "Ask somebody" not in str(ended)
+
+
+def test_the_users_own_line_is_named_not_a_librarys(tmp_path: Path) -> None:
+    file = tmp_path / "theirs.py"
+    file.write_text("import json\ndef load():\n    return json.loads('{')\n")
+    spec = importlib.util.spec_from_file_location("theirs", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with pytest.raises(ValueError, match="Expecting") as refused:
+        module.load()
+    assert user_frame(refused.value) == f"{file}:3"
+    assert describe(refused.value).startswith("JSONDecodeError: Expecting")
+    assert f"{file}:3" in describe(refused.value)
+
+
+def test_a_syntax_error_says_where_it_is() -> None:
+    with pytest.raises(SyntaxError) as refused:
+        compile("x =", "model.py", "exec")
+    assert user_frame(refused.value) == "model.py:1"
+
+
+def test_secrets_do_not_get_into_messages() -> None:
+    environment = {
+        "HF_TOKEN": "hf_abcdef",
+        "AWS_SECRET_ACCESS_KEY": "s3cr3ts3cr3t",
+        "KEYBOARD": "qwertyuiop",
+        "PASSWORD": "x",
+    }
+    text = "GET https://user:pw@host/a?X-Amz-Signature=12ab failed: hf_abcdef s3cr3ts3cr3t qwertyuiop x"
+    assert redact(text, environment) == ("GET https://host/a failed: <HF_TOKEN> <AWS_SECRET_ACCESS_KEY> qwertyuiop x")
