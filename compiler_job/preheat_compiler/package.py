@@ -145,12 +145,14 @@ def describe_target(
     *,
     dynamic_shapes: Mapping[int | str, Mapping[int, DimRange]] | None,
     out: Path,
+    cpu_isa: str,
 ) -> Target:
     """Write only `target.json` to `out`: for Rejected targets and for the caches tier.
 
     What cannot be compared between processes is left out of the identity here: a pod that takes one module for another
-    then runs it eagerly, or asks torch.compile, and both are right. Raises InputsRefused.
+    then runs it eagerly, or asks torch.compile, and both are right. Raises InputsRefused, IsaUnavailable.
     """
+    require_cpu(cpu_isa)
     described = identities.describe(module)
     try:
         call = plan_call(module, example, dynamic_shapes).spec
@@ -213,17 +215,13 @@ def _compile(program: Any, library: Path, *, cpu_isa: str) -> None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                torch._inductor.aoti_compile_and_package(
-                    program, package_path=str(archive), inductor_configs=settings
-                )
+                torch._inductor.aoti_compile_and_package(program, package_path=str(archive), inductor_configs=settings)
         except MemoryError:
             raise
         except Exception as error:  # Inductor's errors share no base class
             if any(type(cause).__name__ in ("InvalidCxxCompiler", "InvalidVecISA") for cause in _causes(error)):
                 raise CompilerMissing(f"Inductor found no working C++ compiler: {_first_lines(error)}") from error
-            raise CompileFailed(
-                f"{type(error).__name__}: {_first_lines(error)}", where=users_line(error)
-            ) from error
+            raise CompileFailed(f"{type(error).__name__}: {_first_lines(error)}", where=users_line(error)) from error
         _take_library(archive, library)
 
 
@@ -269,4 +267,3 @@ def _causes(error: BaseException) -> list[BaseException]:
 def _first_lines(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:3])[:600] or type(error).__name__
-

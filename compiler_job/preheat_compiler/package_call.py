@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-
 from preheat_runtime.package import CallSpec, ConstSpec, DimRange, TensorSpec, const_spec
 
 from .package_errors import InputsRefused, NotPackageable
@@ -49,7 +48,9 @@ def plan_call(
     try:
         bound = signature.bind(*example.args, **example.kwargs)
     except TypeError as error:
-        raise InputsRefused(f"the arguments do not fit {type(module).__qualname__}.forward{signature}: {error}") from None
+        raise InputsRefused(
+            f"the arguments do not fit {type(module).__qualname__}.forward{signature}: {error}"
+        ) from None
     ranges = _by_parameter(signature, dynamic_shapes or {})
     dims: dict[str, DimRange] = {}
     arguments: list[TensorSpec | ConstSpec] = []
@@ -66,7 +67,9 @@ def plan_call(
             const = const_spec(name, bound.arguments[name])
             if const is None:
                 kind = type(bound.arguments[name]).__name__
-                raise InputsRefused(f"argument {name} is a {kind}; give a tensor, None, bool, int, float or str", name=name)
+                raise InputsRefused(
+                    f"argument {name} is a {kind}; give a tensor, None, bool, int, float or str", name=name
+                )
             arguments.append(const)
     if ranges:
         raise InputsRefused(f"varying sizes are named for {', '.join(ranges)}, where the call passes no tensor")
@@ -102,9 +105,7 @@ def _omitted(name: str, parameter: inspect.Parameter) -> ConstSpec:
     return ConstSpec(parameter=name, type="default", value="")
 
 
-def _tensor(
-    name: str, tensor: torch.Tensor, ranges: Mapping[int, DimRange], dims: dict[str, DimRange]
-) -> TensorSpec:
+def _tensor(name: str, tensor: torch.Tensor, ranges: Mapping[int, DimRange], dims: dict[str, DimRange]) -> TensorSpec:
     if tensor.layout is not torch.strided or not tensor.is_contiguous():
         raise InputsRefused(f"argument {name} is not a contiguous tensor", name=name)
     shape: list[int | str] = list(tensor.shape)
@@ -167,7 +168,9 @@ def narrowed(spec: CallSpec, program: Any) -> CallSpec:
 
 
 def _is_tensor_input(placeholders: Mapping[str, Any], name: object) -> bool:
-    return isinstance(name, str) and name in placeholders and isinstance(placeholders[name].meta.get("val"), torch.Tensor)
+    return (
+        isinstance(name, str) and name in placeholders and isinstance(placeholders[name].meta.get("val"), torch.Tensor)
+    )
 
 
 def _narrow(entry: DimRange, size: Any, constraints: Mapping[Any, Any]) -> DimRange:

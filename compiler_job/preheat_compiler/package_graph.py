@@ -10,10 +10,11 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-from preheat_runtime.package import ConstSpec, const_spec
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
+
+import torch
+from preheat_runtime.package import ConstSpec, const_spec
 
 from .package_errors import CustomOperator, GraphMutates, NotPackageable, UnbindableConstant
 
@@ -57,7 +58,9 @@ def inspect_graph(program: Any, tensors: Mapping[str, torch.Tensor]) -> None:
     for node in program.graph.nodes:
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
             if node.target.namespace not in _OWN_NAMESPACES:
-                raise CustomOperator(f"the code calls {node.target}, which plain code cannot reach", name=str(node.target))
+                raise CustomOperator(
+                    f"the code calls {node.target}, which plain code cannot reach", name=str(node.target)
+                )
         elif node.op == "get_attr":
             raise NotPackageable(f"the graph holds a subgraph {node.target}", name=str(node.target))
 

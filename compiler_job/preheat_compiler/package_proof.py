@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.utils import _pytree as pytree
+
+import torch
 
 from .package_errors import CompileFailed, OutputAliases
 
@@ -56,14 +57,16 @@ def compare_memory(module: torch.nn.Module, call: PlannedCall, package: Callable
         places.setdefault(tensor.untyped_storage().data_ptr(), f"weight {len(places)}")
     eager, first, second = (_leaves(answer) for answer in (expected, *answers))
     if [_form(leaf) for leaf in eager] != [_form(leaf) for leaf in first]:
-        raise CompileFailed(f"the package answers {[_form(leaf) for leaf in first]}, eager {[_form(leaf) for leaf in eager]}")
+        raise CompileFailed(
+            f"the package answers {[_form(leaf) for leaf in first]}, eager {[_form(leaf) for leaf in eager]}"
+        )
     shared, wanted = _sharing(first, places), _sharing(eager, places)
     if shared != wanted:
         raise OutputAliases(f"outputs share memory with {shared} in the package, with {wanted} in eager")
     for one, two, place in zip(first, second, shared, strict=True):
-        if isinstance(one, torch.Tensor) and place.startswith("output") and one.numel() > 0:
-            if one.untyped_storage().data_ptr() == two.untyped_storage().data_ptr():
-                raise OutputAliases("two calls of the package answer with the same memory")
+        own = isinstance(one, torch.Tensor) and place.startswith("output") and one.numel() > 0
+        if own and one.untyped_storage().data_ptr() == two.untyped_storage().data_ptr():
+            raise OutputAliases("two calls of the package answer with the same memory")
 
 
 def _leaves(answer: Any) -> list[Any]:

@@ -12,8 +12,9 @@ import itertools
 import threading
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.utils import _pytree as pytree
+
+import torch
 
 from . import identity as identities
 from .calls import Matcher
@@ -151,7 +152,9 @@ def _output_builder(spec: PackageSpec) -> Callable[[list[torch.Tensor | None]], 
         return lambda results: results[0]
     if plain and tree == pytree.tree_structure(tuple(range(tree.num_leaves))):
         return tuple
-    constants = {position: const_value(entry) for position, entry in enumerate(spec.outputs) if isinstance(entry, ConstSpec)}
+    constants = {
+        position: const_value(entry) for position, entry in enumerate(spec.outputs) if isinstance(entry, ConstSpec)
+    }
     indices = {position: entry for position, entry in enumerate(spec.outputs) if isinstance(entry, int)}
 
     def build(results: list[torch.Tensor | None]) -> Any:

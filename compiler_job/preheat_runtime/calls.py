@@ -44,8 +44,11 @@ class Matcher:
         if [entry.parameter for entry in spec.arguments] != [entry.name for entry in parameters]:
             raise ValueError("the module's forward takes other parameters than the compiled one")
         self._arguments = [
-            (entry.parameter, _tensor_check(entry, dims) if isinstance(entry, TensorSpec) else None,
-             _const_check(entry, parameter.default) if isinstance(entry, ConstSpec) else None)
+            (
+                entry.parameter,
+                _tensor_check(entry, dims) if isinstance(entry, TensorSpec) else None,
+                _const_check(entry, parameter.default) if isinstance(entry, ConstSpec) else None,
+            )
             for entry, parameter in zip(spec.arguments, parameters, strict=True)
         ]
         self._positional = self._plain_positional(parameters)
@@ -109,15 +112,15 @@ def _const_check(entry: ConstSpec, default: object) -> Callable[[Any], str | Non
     def check(value: Any) -> str | None:
         if type(value).__name__ == entry.type and repr(value) == entry.value:
             return None
-        shown = repr(value)[:60] if value is None or isinstance(value, bool | int | float | str) else type(value).__name__
+        shown = (
+            repr(value)[:60] if value is None or isinstance(value, bool | int | float | str) else type(value).__name__
+        )
         return f"is {shown}, compiled for {entry.value[:60]}"
 
     return check
 
 
-def _tensor_check(
-    entry: TensorSpec, dims: Mapping[str, DimRange]
-) -> Callable[[Any, dict[str, int]], str | None]:
+def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Callable[[Any, dict[str, int]], str | None]:
     dtype = getattr(torch, entry.dtype)
     rank = len(entry.shape)
     fixed = entry.shape if all(isinstance(size, int) for size in entry.shape) else None

@@ -162,14 +162,19 @@ class CodeDigest:
                 self.value(part)
         elif isinstance(value, functools.partial):
             self.put("partial")
-            for part in (value.func, value.args, value.keywords):
-                self.value(part)
+            self.value(value.func)
+            self.value(value.args)
+            self.value(value.keywords)
         elif isinstance(value, torch.dtype | torch.device | torch.memory_format | torch.layout | range | slice):
             self.put(str(value))
         elif isinstance(value, re.Pattern):
             self.put("pattern", value.pattern, value.flags)
         elif isinstance(value, _BUILTIN_CALLABLES):
-            self.put("builtin", getattr(value, "__module__", None), getattr(value, "__qualname__", value.__name__))
+            self.put(
+                "builtin",
+                getattr(value, "__module__", None),
+                getattr(value, "__qualname__", None) or getattr(value, "__name__", None),
+            )
         elif hasattr(value, "__wrapped__") and callable(value):
             self.put("wraps", kind.__qualname__)
             self.value(value.__wrapped__)
@@ -342,7 +347,11 @@ def patched_torch() -> list[tuple[str, Callable[..., Any]]]:
     """Functions in torch's main namespaces that are not torch's own, as somebody replaced them; name and function."""
     found = []
     spaces = (("torch", torch.__dict__), ("torch.nn.functional", torch.nn.functional.__dict__))
-    for space, members in (*spaces, ("torch.Tensor", torch.Tensor.__dict__), ("torch.nn.Module", torch.nn.Module.__dict__)):
+    for space, members in (
+        *spaces,
+        ("torch.Tensor", torch.Tensor.__dict__),
+        ("torch.nn.Module", torch.nn.Module.__dict__),
+    ):
         for name, item in list(members.items()):
             if type(item) is types.FunctionType and not is_opaque(item.__module__) and name != "compile":
                 found.append((f"{space}.{name}", inspect.unwrap(item)))

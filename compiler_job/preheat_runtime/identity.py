@@ -113,7 +113,8 @@ def _tensor_identities(module: torch.nn.Module, tensors: dict[str, torch.Tensor]
             shape=tuple(tensor.shape),
             stride=tuple(tensor.stride()) if strided else (),
             # A subclass (quantised, distributed, lazy) computes something else than its dtype tells.
-            dtype=str(tensor.dtype).removeprefix("torch.") + ("" if _is_plain(tensor) else f" {type(tensor).__qualname__}"),
+            dtype=str(tensor.dtype).removeprefix("torch.")
+            + ("" if _is_plain(tensor) else f" {type(tensor).__qualname__}"),
             device=str(tensor.device),
             tied_to=None if tied == path else tied,
         )

@@ -38,8 +38,8 @@ class PreheatedModule(torch.nn.Module):
         # Registering it as a submodule has removed it already in the torch versions seen; it must not be in both.
         self.__dict__.pop("_orig_mod", None)
 
-    @property
-    def __class__(self) -> type:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
         """torch's OptimizedModule to whoever has imported it, so that isinstance says what it always said."""
         loaded = sys.modules.get("torch._dynamo.eval_frame")
         found: type = getattr(loaded, "OptimizedModule", PreheatedModule)
@@ -50,9 +50,9 @@ class PreheatedModule(torch.nn.Module):
         return self._preheat_server.answer(args, kwargs)
 
     @property
-    def training(self) -> bool:  # type: ignore[override]
+    def training(self) -> bool:
         """The user's module's own mode."""
-        return self._orig_mod.training
+        return bool(self._orig_mod.training)
 
     @training.setter
     def training(self, value: bool) -> None:
@@ -80,7 +80,7 @@ class PreheatedModule(torch.nn.Module):
             delattr(self._orig_mod, name)
 
     def __len__(self) -> int:
-        return len(self._orig_mod)  # type: ignore[arg-type]
+        return len(self._orig_mod)
 
     def __dir__(self) -> Iterable[str]:
         return [*dir(self._orig_mod), *object.__dir__(self)]

@@ -80,7 +80,14 @@ class Reporter:
 
     def _at_exit(self) -> None:
         if not self._said and os.getpid() == self._pid:
-            self._emit({"event": "preheat", "when": "exit", "outcome": None, "reason": "torch.compile was called, the model never was"})
+            self._emit(
+                {
+                    "event": "preheat",
+                    "when": "exit",
+                    "outcome": None,
+                    "reason": "torch.compile was called, the model never was",
+                }
+            )
 
     def _write(self, when: str, answer: Answer) -> None:
         self._emit(

@@ -156,9 +156,7 @@ class Server:
             choice = Choice(outcome="cold", reason=f"Preheat failed: {type(error).__name__}: {error}"[:300])
         return self._without_package(choice, args, kwargs, begin)
 
-    def _without_package(
-        self, choice: Choice, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float
-    ) -> Any:
+    def _without_package(self, choice: Choice, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float) -> Any:
         if choice.outcome == "eager":
             result = self.fallback.eager(*args, **kwargs)
         else:
@@ -167,7 +165,9 @@ class Server:
             if self.fallback.no_compiler:
                 choice = Choice(outcome="eager", reason=f"{choice.reason}; {NO_COMPILER}", candidate=choice.candidate)
             elif choice.outcome == "warm" and counter.missed():
-                choice = Choice(outcome="cold", reason="the compiler caches did not hold it", candidate=choice.candidate)
+                choice = Choice(
+                    outcome="cold", reason="the compiler caches did not hold it", candidate=choice.candidate
+                )
         if (choice.outcome, choice.reason, choice.candidate) not in self._said:
             self._report(choice, begin)
         return result
@@ -226,9 +226,7 @@ class Server:
             reason = "its library failed repeatedly"
         if reason is not None:
             return reason
-        return Choice(
-            outcome="hot", reason="package", candidate=candidate, package=fitting.package, tensors=tensors
-        )
+        return Choice(outcome="hot", reason="package", candidate=candidate, package=fitting.package, tensors=tensors)
 
     def _current_state(self) -> ModuleState | None:
         """What the module is now; None when it is not worth looking any more."""

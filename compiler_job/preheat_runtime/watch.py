@@ -60,9 +60,7 @@ class Watch:
         self._scopes = list(self._names.values())
         self._keys = [name for _, name in self._names]
         self._named = [scope.get(name, _MISSING) for scope, name in zip(self._scopes, self._keys, strict=True)]
-        self._armed_classes = [
-            (entry.__dict__, list(entry.__dict__.values())) for entry in self._classes.values()
-        ]
+        self._armed_classes = [(entry.__dict__, list(entry.__dict__.values())) for entry in self._classes.values()]
         self._armed_cells = [(cell, cell.cell_contents) for cell in self._cells.values()]
 
     def unchanged(self) -> bool:

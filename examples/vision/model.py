@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-import torch
 import torchvision
+
+import torch
 
 CHECKPOINT = os.environ.get("VISION_CHECKPOINT", "/app/checkpoint.pt")
 

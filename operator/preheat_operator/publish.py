@@ -75,7 +75,7 @@ def _publish_patiently(env: Mapping[str, str], patience: float) -> bytes:
     while True:
         try:
             return publish(env)
-        except StoreError as error:  # noqa: PERF203 - a retry, not a hot loop
+        except StoreError as error:
             if error.retry is not Retry.LATER or time.monotonic() + pause > until:
                 raise
             _log("retrying", reason=error.reason, message=str(error), seconds=pause)

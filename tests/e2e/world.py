@@ -17,9 +17,8 @@ from lab import registry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lab.install import Installed
-
     from lab import Lab
+    from lab.install import Installed
 
 _numbers = itertools.count(1)
 

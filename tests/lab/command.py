@@ -23,6 +23,10 @@ class LabError(Exception):
     """The lab could not do what it was asked to; the message says what to do."""
 
 
+class EndedError(LabError):
+    """A part of the lab has ended by itself: waiting for it is of no use."""
+
+
 def run(
     argv: Sequence[str],
     *,
@@ -57,13 +61,15 @@ def wait_for(what: str, probe: Callable[[], T | None], *, seconds: float, every:
     """Calls ``probe`` until it returns something true, and returns that.
 
     Raises :class:`LabError` after ``seconds``; a :class:`LabError` of the probe counts as "not yet" and its words end
-    up in the message.
+    up in the message; an :class:`EndedError` is final.
     """
     deadline = time.monotonic() + seconds
     last = ""
     while True:
         try:
             found = probe()
+        except EndedError:
+            raise
         except LabError as error:
             found, last = None, str(error)
         if found:

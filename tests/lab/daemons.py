@@ -109,7 +109,7 @@ def kill_all(pids: Sequence[int]) -> None:
 
 
 def require_alive(layout: Layout, name: str) -> None:
-    """Raises :class:`LabError` with the end of its log when a daemon has ended by itself."""
+    """Raises :class:`EndedError` with the end of its log when a daemon has ended by itself."""
     if pid_of(layout, name) is None:
         raise LabError(
             f"{name} has ended. Its log ({layout.logs / f'{name}.log'}) closes with:\n{log_tail(layout, name)}"

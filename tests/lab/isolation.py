@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from lab import daemons
-from lab.command import LabError, run, wait_for
+from lab.command import EndedError, LabError, run, wait_for
 from lab.layout import EMPTIED, OVERLAID, Layout
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -139,7 +139,7 @@ def _hold_mounts(layout: Layout) -> None:
 
     def ready() -> bool:
         if daemons.pid_of(layout, daemons.HOLDER) is None:
-            raise LabError(daemons.log_tail(layout, daemons.HOLDER))
+            raise EndedError(daemons.log_tail(layout, daemons.HOLDER))
         return (layout.root / "mounts-ready").exists()
 
     wait_for("mount namespace of the node", ready, seconds=10, every=0.05)

@@ -31,7 +31,8 @@ def cache_root() -> Path:
 
 def tool(name: str) -> str:
     """The path of a program that the development environment ships (``kubectl``, ``weed``, ``uv``)."""
-    return str(Path(sys.executable).parent / name)
+    # Resolved, since daemons see an empty /tmp, and the environment may be reached through a link there.
+    return str(Path(sys.executable).parent.resolve() / name)
 
 
 def key_of(*parts: bytes | str) -> str:

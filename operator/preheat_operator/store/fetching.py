@@ -118,7 +118,7 @@ class _Task:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return self._once()
-            except StoreUnreachableError:  # noqa: PERF203 - a retry, not a hot loop
+            except StoreUnreachableError:
                 if attempt == ATTEMPTS:
                     raise
                 self.stop.wait(0.2 * attempt)

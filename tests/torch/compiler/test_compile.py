@@ -1,0 +1,288 @@
+"""Real models through the real driver: what a compile container does, from request.json to result.json."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from preheat_compiler.layout import lay_out
+from preheat_compiler.prove import pod_environment, said_by_runtime
+from preheat_compiler.request import read_request
+from preheat_runtime.package import Target
+from unit.compiler import requests, toolkits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
+
+MODEL = '''
+import os
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    """Weights of the kinds that were seen baked in: a small bias, a scalar, a small norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(64, 128)
+        self.outer = nn.Linear(128, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.scale = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x, double: bool = False):
+        y = self.norm(self.outer(torch.relu(self.inner(x)))) * self.scale.exp()
+        return {"classes": y.softmax(-1), "twice": y + y if double else y}
+
+class Branching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(64, 64)
+
+    def forward(self, x):
+        y = self.inner(x)
+        if y.sum() > 1e9:
+            y = y - 1
+        return torch.relu(y)
+
+class Noisy(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5, training=True)
+
+class Greedy(nn.Module):
+    def forward(self, x):
+        return x + torch.empty(1 << 46)
+
+class Crashing(nn.Module):
+    def forward(self, x):
+        os.abort()
+
+class Parts:
+    def __init__(self):
+        torch.manual_seed(3)
+        self.net, self.branching = Net(), Branching()
+        self.noisy, self.greedy, self.crashing = Noisy(), Greedy(), Crashing()
+
+def load():
+    return Parts()
+
+def load_net():
+    return load().net
+
+def load_token():
+    raise OSError("cannot reach https://me:secret@weights.example/net?signature=abc with " + os.environ["HF_TOKEN"])
+'''
+
+
+@dataclass
+class Job:
+    """One run of the driver."""
+
+    folder: Path
+    code: int
+    said: str
+
+    @property
+    def app(self) -> Path:
+        return self.folder / "app"
+
+    def result(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.app / "out" / "result.json").read_text())
+        return content
+
+    def target(self, module: str, bucket: str) -> dict[str, Any]:
+        (found,) = [each for each in self.result()["targets"] if (each["module"], each["bucket"]) == (module, bucket)]
+        return found
+
+    def report(self, module: str, bucket: str) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.app / "out" / module / bucket / "report.json").read_text())
+        return content
+
+
+def tensor(*shape: int | str, dtype: str = "float32") -> dict[str, Any]:
+    return {"tensor": {"shape": list(shape), "dtype": dtype}}
+
+
+def bucket(name: str, *args: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"name": name, "dims": [], "args": list(args), "kwargs": [], **more}
+
+
+def compile_job(folder: Path, factory: str, *modules: dict[str, Any], **changes: Any) -> Job:
+    app = folder / "app"
+    app.mkdir(parents=True)
+    (app / "model.py").write_text(MODEL)
+    raw = requests.make(torch={"factory": factory, "modules": list(modules)}, **changes)
+    raw["targets"] = [{"module": each["name"], "bucket": b["name"]} for each in modules for b in each["buckets"]]
+    (app / "request.json").write_text(json.dumps(raw))
+    toolkit = toolkits.make(folder / "toolkit")
+    code, said = toolkits.run(toolkit, app, HF_TOKEN="hf_verysecret")
+    return Job(folder=folder, code=code, said=said)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """Good and bad targets of one request."""
+    ranged = bucket(
+        "ranged", tensor("n", 64), dims=[{"name": "n", "min": 1, "max": 16, "multipleOf": 1}],
+        kwargs=[{"name": "double", "const": {"type": "Bool", "value": "true"}}],
+    )  # fmt: skip
+    return compile_job(
+        tmp_path_factory.mktemp("mixed"),
+        "model:load",
+        {"name": "net", "path": "net", "buckets": [ranged, bucket("wrong", tensor(4, 63))]},
+        {"name": "noisy", "path": "noisy", "buckets": [bucket("one", tensor(4, 64))]},
+        {"name": "greedy", "path": "greedy", "buckets": [bucket("one", tensor(4, 64))]},
+        {"name": "crashing", "path": "crashing", "buckets": [bucket("one", tensor(4, 64))]},
+        {"name": "typo", "path": "brancing", "buckets": [bucket("one", tensor(4, 64))]},
+        {"name": "branching", "path": "branching", "buckets": [bucket("one", tensor(4, 64))]},
+        keepIf={"minSpeedup": "0"},
+    )
+
+
+def test_a_module_that_exports_becomes_a_proved_package(mixed: Job) -> None:
+    target = mixed.target("net", "ranged")
+    assert (target["verdict"], target["reason"], target["tier"]) == ("Kept", "GatesMet", "package"), mixed.said
+    assert target["files"] == ["model.so", "report.json", "target.json"]
+    figures = {name: float(value) for name, value in target["figures"].items()}
+    assert figures["speedupLow"] <= figures["speedup"] <= figures["speedupHigh"]
+    assert figures["maxError"] <= 1e-3
+    assert min(figures[name] for name in ("eagerP50Ms", "compiledP50Ms", "firstAnswerSeconds", "compileSeconds")) > 0
+    assert figures["sizeBytes"] >= (mixed.app / "out/net/ranged/model.so").stat().st_size
+    assert target["fingerprint"]["cpuIsa"] == "X86_64_V3"
+    assert len(target["requestKey"]) == 64
+
+
+def test_the_package_was_proved_in_every_way(mixed: Job) -> None:
+    report = mixed.report("net", "ranged")
+    compared = [entry["inputs"] for entry in report["errors"]]
+    assert [each for each in compared if each.startswith(("typical", "high"))]
+    assert any("random weights" in each for each in compared)
+    weights, *fresh = report["proofs"]
+    assert float(weights["answerMoved"]) > 1e-2
+    assert fresh
+    for proof in fresh:
+        assert (proof["compilerRuns"], proof["imported"]) == (0, [])
+        assert {line["outcome"] for line in proof["said"]} == {"hot"}
+    assert {entry["inputs"] for entry in report["speed"]} >= {"high"}
+    assert all(int(entry["pairs"]) >= 15 for entry in report["speed"])
+
+
+def test_no_weight_is_in_the_package(mixed: Job) -> None:
+    content = json.loads((mixed.app / "out/net/ranged/target.json").read_text())
+    assert Target.read(mixed.app / "out/net/ranged/target.json").package is not None
+    bound = {path for _, path in content["package"]["constants"]}
+    assert bound == {
+        "inner.weight", "inner.bias", "outer.weight", "outer.bias", "scale",
+        "norm.weight", "norm.bias", "norm.running_mean", "norm.running_var",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("module", "bucket_name", "reason", "says"),
+    [
+        ("net", "wrong", "InputsRefused", ["'wrong'", "model.py:", "shape"]),
+        ("noisy", "one", "Nondeterministic", ["dropout"]),
+        ("greedy", "one", "OutOfMemory", ["memory limit", "model.py:"]),
+        ("crashing", "one", "CompileFailed", ["SIGABRT", "running eager"]),
+        ("typo", "one", "ModuleNotFound", ["did you mean branching"]),
+    ],
+)
+def test_a_bad_target_fails_alone_and_says_why(
+    mixed: Job, module: str, bucket_name: str, reason: str, says: list[str]
+) -> None:
+    target = mixed.target(module, bucket_name)
+    assert mixed.code == 0
+    assert (target["verdict"], target["reason"]) == ("Failed", reason), target["message"]
+    assert all(each in target["message"] for each in says), target["message"]
+    assert target["files"] == ["report.json"]
+    assert mixed.report(module, bucket_name)["reason"] == reason
+
+
+def test_what_does_not_export_is_kept_as_caches_and_proved_warm(mixed: Job) -> None:
+    target = mixed.target("branching", "one")
+    assert (target["verdict"], target["tier"]) == ("Kept", "caches"), target["message"]
+    assert "not as a package" in target["message"]
+    assert "model.py:" in target["message"]
+    assert float(target["figures"]["firstAnswerSeconds"]) > 0
+    assert {"target.json", "report.json"} < set(target["files"])
+    assert any(file.startswith("caches/") for file in target["files"])
+    report = mixed.report("branching", "one")
+    fresh = [proof for proof in report["proofs"] if proof["name"] == "fresh process"]
+    assert fresh
+    assert all(proof["compilerRuns"] == 0 for proof in fresh)
+    assert {line["outcome"] for proof in fresh for line in proof["said"]} == {"warm"}
+
+
+def test_only_what_is_listed_is_left_behind(mixed: Job) -> None:
+    out = mixed.app / "out"
+    listed = {f"{each['directory']}/{file}" for each in mixed.result()["targets"] for file in each["files"]}
+    left = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    assert {path for path in left if not path.startswith(".results/")} == listed | {"result.json"}
+
+
+def test_a_pod_is_served_hot_at_every_size_of_the_range(mixed: Job, tmp_path: Path) -> None:
+    target = mixed.target("net", "ranged")
+    pod = lay_out(
+        tmp_path / "pod", mixed.app / "out/net/ranged", request=read_request(mixed.app / "request.json"), module="net",
+        bucket="ranged", tier="package", request_key=target["requestKey"], fingerprint=target["fingerprint"],
+    )  # fmt: skip
+    served = Target.read(mixed.app / "out/net/ranged/target.json").call.dim["n"]
+    script = (
+        "import torch, model\n"
+        "net = model.load_net().eval()\n"
+        "fast = torch.compile(net)\n"
+        "with torch.no_grad():\n"
+        f"    for n in range({served.minimum}, {served.maximum} + 1):\n"
+        "        x = torch.randn(n, 64)\n"
+        "        torch.testing.assert_close(fast(x, double=True), net(x, double=True))\n"
+    )
+    environment = pod_environment(tmp_path, os.environ)
+    environment.update(PREHEAT_DIR=str(pod), PREHEAT_WORK_DIR=str(tmp_path), PYTHONPATH=f"{pod}/site:{mixed.app}")
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+    assert {line["outcome"] for line in said_by_runtime(tmp_path)} == {"hot"}
+
+
+def test_a_restarted_container_goes_on_where_it_was(mixed: Job) -> None:
+    before = mixed.result()
+    (mixed.app / "out" / "result.json").unlink()
+    code, said = toolkits.run(mixed.folder / "toolkit", mixed.app)
+    assert code == 0
+    assert "loading the model" not in said
+    assert mixed.result() == before
+
+
+def test_too_slow_is_rejected_with_the_figures(tmp_path: Path) -> None:
+    net = {"name": "net", "path": "", "buckets": [bucket("one", tensor(4, 64))]}
+    job = compile_job(tmp_path, "model:load_net", net, keepIf={"minSpeedup": "1000"})
+    target = job.target("net", "one")
+    assert (target["verdict"], target["reason"], target["tier"]) == ("Rejected", "SpeedupBelowMinimum", None), job.said
+    assert "keepIf.minSpeedup is 1000" in target["message"]
+    assert target["files"] == ["report.json", "target.json"]
+    # A pod must know the module that it runs eager.
+    assert Target.read(job.app / "out/net/one/target.json").package is None
+
+
+def test_a_factory_that_fails_says_where_and_keeps_secrets(tmp_path: Path) -> None:
+    net = {"name": "net", "path": "", "buckets": [bucket("one", tensor(4, 64))]}
+    job = compile_job(tmp_path, "model:load_token", net)
+    target = job.target("net", "one")
+    assert (target["verdict"], target["reason"]) == ("Failed", "FactoryFailed")
+    assert "weights.example/net" in target["message"]
+    assert "model.py:" in target["message"]
+    assert "secret" not in job.said + target["message"] + json.dumps(job.report("net", "one"))
+    assert target["requestKey"] is None
+
+
+def test_a_factory_that_cannot_be_imported_says_where_it_is_looked_for(tmp_path: Path) -> None:
+    net = {"name": "net", "path": "", "buckets": [bucket("one", tensor(4, 64))]}
+    target = compile_job(tmp_path, "modell:load", net).target("net", "one")
+    assert target["reason"] == "FactoryFailed"
+    assert "No module named 'modell'" in target["message"]
+    assert "working directory" in target["message"]

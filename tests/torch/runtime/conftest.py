@@ -1,0 +1,199 @@
+"""A pod's /opt/preheat made of freshly built packages, without a store and without a cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+import torch
+from preheat_compiler.package import DimRange, ExampleCall, build_package, describe_target
+from preheat_runtime import fingerprint, serve
+from preheat_runtime.manifest import File, Manifest, Piece, Target
+
+HERE = Path(__file__).parent
+SOURCES = HERE.parents[2] / "compiler_job"
+
+
+def load_nets(name="nets_of_the_pod"):
+    spec = importlib.util.spec_from_file_location(name, HERE / "nets.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def nets():
+    return load_nets()
+
+
+def file_entry(path: Path, name: str) -> File:
+    data = path.read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    piece = Piece(sha256=digest, size=len(data), stored_size=len(data), encoding="identity")
+    return File(path=name, size=len(data), sha256=digest, pieces=(piece,))
+
+
+def entry(
+    directory: Path, *, module="main", bucket="batch", verdict="Kept", reason="Faster", tier="package", **changes
+):
+    seen = fingerprint.observe(cpu_isa="X86_64_V3")
+    paths = sorted(path for path in directory.rglob("*") if path.is_file())
+    return Target(
+        module=module,
+        bucket=bucket,
+        hardware="cpu",
+        verdict=verdict,
+        reason=reason,
+        message="1.02 times as fast as eager" if verdict == "Rejected" else "",
+        tier=tier,
+        request_key="0" * 64,
+        fingerprint=replace(seen, **changes).to_json(),
+        figures={},
+        files=tuple(file_entry(path, path.relative_to(directory).as_posix()) for path in paths),
+    )
+
+
+@dataclass
+class Pod:
+    """A folder laid out as /opt/preheat; `python` runs a script in a fresh process as the container would."""
+
+    root: Path
+
+    def write(self, *targets: tuple[Path, Target]) -> Pod:
+        for directory, target in targets:
+            place = self.root / "revision" / target.folder
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(directory)
+        self.root.mkdir(parents=True, exist_ok=True)
+        (self.root / "revision").mkdir(exist_ok=True)
+        manifest = Manifest(
+            namespace="default", name="vision", uid="u", revision="vision-1", image="i:1", image_python_path=None,
+            targets=tuple(sorted((target for _, target in targets), key=lambda each: each.key)),
+        )  # fmt: skip
+        (self.root / "revision" / "manifest.json").write_bytes(manifest.to_bytes())
+        return self
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
+
+    def python(self, script: str, *, timeout=300, compiler=False, **environ: str):
+        site = self.root / "site"
+        if not site.exists():
+            site.mkdir(parents=True)
+            (site / "preheat_runtime").symlink_to(SOURCES / "preheat_runtime")
+            info = site / "preheat_runtime-0.dist-info"
+            info.mkdir()
+            (info / "METADATA").write_text("Metadata-Version: 2.1\nName: preheat-runtime\nVersion: 0\n")
+            (info / "entry_points.txt").write_text("[torch.backends]\npreheat = preheat_runtime.hook:autoload\n")
+        self.work.mkdir(exist_ok=True)
+        env = {
+            **os.environ,
+            "PYTHONPATH": f"{site}:{HERE}",
+            "PREHEAT_DIR": str(self.root),
+            "PREHEAT_WORK_DIR": str(self.work),
+            "PREHEAT_MODEL": "vision",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        for name in ("TORCHINDUCTOR_CACHE_DIR", "PREHEAT_DISABLE"):
+            env.pop(name, None)
+        if not compiler:
+            env["PATH"] = str(site)  # nothing in there can compile
+        env.update(environ)
+        done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=timeout)
+        assert done.returncode == 0, done.stderr[-3000:]
+        lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+        return done.stdout, lines
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """Inductor's own caches, kept between the builds of one run."""
+    before = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = before or str(tmp_path_factory.mktemp("inductor"))
+    yield
+    if before is None:
+        del os.environ["TORCHINDUCTOR_CACHE_DIR"]
+
+
+@pytest.fixture(scope="session")
+def trap_package(tmp_path_factory, cache):
+    """Trap for batches of 2 to 32; gives (folder, PackageInfo)."""
+    out = tmp_path_factory.mktemp("trap")
+    net = load_nets("nets_of_the_job").trap()
+    info = build_package(
+        net,
+        ExampleCall(args=(torch.randn(4, 16),)),
+        dynamic_shapes={"x": {0: DimRange(name="batch", minimum=2, maximum=32)}},
+        out=out,
+        cpu_isa="X86_64_V3",
+    )
+    return out, info
+
+
+@pytest.fixture(scope="session")
+def trap_described(tmp_path_factory):
+    """Only target.json of Trap for a batch of 4."""
+    out = tmp_path_factory.mktemp("described")
+    net = load_nets("nets_of_the_job").trap()
+    describe_target(net, ExampleCall(args=(torch.randn(4, 16),)), dynamic_shapes=None, out=out, cpu_isa="X86_64_V3")
+    return out
+
+
+@pytest.fixture
+def pod(tmp_path):
+    return Pod(root=tmp_path / "preheat")
+
+
+class Compiled:
+    """What torch.compile returned, who answered each call, and the lines that were logged."""
+
+    def __init__(self, capfd, monkeypatch, pod):
+        serve.session.cache_clear()
+        monkeypatch.setenv("PREHEAT_DIR", str(pod.root))
+        monkeypatch.delenv("PREHEAT_WORK_DIR", raising=False)
+        monkeypatch.setattr("atexit.register", lambda function: None)
+        self.fallbacks = 0
+        self._capfd = capfd
+
+    def __call__(self, model, **arguments):
+        def real(model, **arguments):
+            def compiled(*args, **kwargs):
+                self.fallbacks += 1
+                return model(*args, **kwargs)
+
+            return compiled
+
+        served = serve.serve(real, model, arguments)
+        return real(model, **arguments) if served is None else served
+
+    @property
+    def lines(self):
+        return [json.loads(line) for line in self._capfd.readouterr().err.splitlines() if line.startswith("{")]
+
+    def served(self, call):
+        """Whether the package answered this call, as a number of fallbacks that did not happen."""
+        before = self.fallbacks
+        call()
+        return self.fallbacks == before
+
+
+@pytest.fixture
+def compiled(capfd, monkeypatch, pod):
+    yield Compiled(capfd, monkeypatch, pod)
+    serve.session.cache_clear()
+
+
+@pytest.fixture
+def hot(pod, compiled, trap_package):
+    """torch.compile in a pod that holds Trap's package."""
+    pod.write((trap_package[0], entry(trap_package[0])))
+    return compiled
