@@ -192,6 +192,8 @@ def main() -> int:
 
 def weights(folder: Path, env: dict[str, str]) -> dict[str, str]:
     """Make or fetch the examples' weights, as their Dockerfiles do; returns the environment that names them."""
+    from lab.venv import ensure_uv
+
     checkpoint = folder / "checkpoint.pt"
     subprocess.run(
         [sys.executable, "model.py"],
@@ -202,7 +204,7 @@ def weights(folder: Path, env: dict[str, str]) -> dict[str, str]:
     requirements = ROOT / "examples" / "pitch" / "requirements.txt"
     subprocess.run(
         [
-            "uv",
+            ensure_uv(),
             "pip",
             "install",
             "--quiet",

@@ -77,6 +77,17 @@ class World:
         finally:
             kube.apply({k: secret[k] for k in ("apiVersion", "kind", "type", "data")} | {"metadata": {"name": name}})
 
+    # --- the installation ---
+
+    def uninstall(self) -> None:
+        """Uninstall the chart, as a user does."""
+        installed = self.installed
+        self.lab.helm("uninstall", installed.release, "--namespace", installed.namespace, "--wait", "--timeout", "180s")
+
+    def install(self) -> None:
+        """Install the chart again."""
+        self.installed = self.lab.install_preheat()
+
     # --- the controller ---
 
     def _controllers(self) -> list[str]:

@@ -1,0 +1,43 @@
+"""Uninstalling with models present leaves no stuck object. Named to run last: Preheat is gone afterwards."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import kit
+import pytest
+
+if TYPE_CHECKING:
+    from e2e.world import World
+
+pytestmark = pytest.mark.cluster
+
+
+def test_uninstall_leaves_no_stuck_object(world: World, kube: kit.Kube) -> None:
+    image = world.image("tiny")
+    world.ready_tiny(kube)
+    kit.scale(kube, "tiny", 1)
+    before = kit.wait_ready_pod(kube, "tiny")
+    # A second Job is running when everything goes.
+    kube.apply(kit.compiled_model("tiny", keepIf={"minSpeedup": "0.01"}))
+    kit.wait_for(
+        "a running compile pod",
+        lambda: [p for p in kube.list("pods", "preheat.dev/compiledmodel") if p["status"]["phase"] in ("Pending", "Running")],
+        timeout=60,
+    )
+    world.uninstall()
+    try:
+        kit.wait_for("no compile pods", lambda: not kube.list("pods", "preheat.dev/compiledmodel"), timeout=90)
+        assert not kube.list("jobs")
+        after = kit.wait_ready_pod(kube, "tiny")
+        assert after["metadata"]["uid"] == before["metadata"]["uid"], "running pods go on"
+        kube.apply(kit.deployment("tiny", image, name="later", label="tiny"))
+        later = kit.wait_ready_pod(kube, "later")
+        assert "initContainers" not in later["spec"]
+        left = json.loads(kube.run("get", "mutatingadmissionpolicies,validatingadmissionpolicies", "-o", "json"))["items"]
+        assert not [p for p in left if "preheat" in p["metadata"]["name"]]
+        # Models stay (so an upgrade by reinstalling loses nothing), and nothing holds them.
+        kube.run("delete", "compiledmodel", "tiny", "--wait=true", timeout=60)
+    finally:
+        world.install()
