@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from preheat_compiler import package
 from preheat_compiler.faults import common_reason, failed, redact
-from preheat_compiler.inputs import build_call, dynamic_shapes, pick_sizes
+from preheat_compiler.inputs import build_call, dynamic_shapes, narrowed, pick_sizes, traceable
 from preheat_compiler.prove import SEEDS
 from preheat_compiler.verdict import TargetError
 from preheat_runtime.package import TARGET_FILE, Target
@@ -39,13 +39,14 @@ def describe_module(work: Work, module: torch.nn.Module) -> Target:
 
 def build(work: Work, module: torch.nn.Module) -> None:
     """Build the package and keep to the sizes it really serves; raises TargetError, and NotPackageable."""
-    call = build_call(work.bucket, pick_sizes(work.bucket)[0], seed=SEEDS[0], device=work.device)
+    bucket = traceable(work.bucket)
+    call = build_call(bucket, pick_sizes(bucket)[0], seed=SEEDS[0], device=work.device)
     begin = time.monotonic()
     _without_precompiled_headers()
     try:
         info = package.build_package(
             module, package.ExampleCall(args=call.args, kwargs=call.kwargs),
-            dynamic_shapes=dynamic_shapes(work.bucket), out=work.artifact, cpu_isa=work.request.cpu_isa,
+            dynamic_shapes=dynamic_shapes(bucket), out=work.artifact, cpu_isa=work.request.cpu_isa,
         )  # fmt: skip
     except package.NotPackageable as error:
         if reason := common_reason(error):
@@ -64,7 +65,7 @@ def build(work: Work, module: torch.nn.Module) -> None:
             "ProofFailed", f"the package uses {', '.join(sorted(unknown)[:5])}, which the module does not have"
         )
     work.report.note("package", constants=len(info.constants), files=list(info.files))
-    work.narrow(Target.read(work.artifact / TARGET_FILE).call.dim)
+    work.serve_only(narrowed(bucket, Target.read(work.artifact / TARGET_FILE).call.dim))
 
 
 def _without_precompiled_headers() -> None:

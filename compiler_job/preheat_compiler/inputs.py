@@ -7,7 +7,7 @@ between one call that is used for tracing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler.request import Bucket, ConstSpec, Dim, TensorSpec
@@ -106,20 +106,34 @@ def dynamic_shapes(bucket: Bucket) -> dict[int | str, dict[int, DimRange]] | Non
     return shapes or None
 
 
+def traceable(bucket: Bucket) -> Bucket:
+    """The bucket without size 1 in its ranges: torch takes a size of 1 for a constant, and code for a range refuses it."""
+    dims = []
+    for dim in bucket.dims:
+        first, last = legal_ends(dim)
+        dims.append(replace(dim, minimum=2) if first == 1 and last > 1 else dim)
+    return replace(bucket, dims=tuple(dims))
+
+
 def narrowed(bucket: Bucket, served: Mapping[str, DimRange]) -> Bucket:
     """The bucket with the ranges that are really served: tracing can lose the smallest sizes of one."""
     dims = tuple(
-        Dim(
-            name=dim.name,
-            minimum=served[dim.name].minimum,
-            maximum=served[dim.name].maximum,
-            multiple_of=dim.multiple_of,
-        )
-        if dim.name in served
-        else dim
+        replace(dim, minimum=served[dim.name].minimum, maximum=served[dim.name].maximum) if dim.name in served else dim
         for dim in bucket.dims
     )
-    return Bucket(name=bucket.name, dims=dims, args=bucket.args, kwargs=bucket.kwargs)
+    return replace(bucket, dims=dims)
+
+
+def unserved(asked: Bucket, served: Bucket) -> str:
+    """What of the asked ranges is not served, in words; empty when all is."""
+    words = []
+    for before, after in zip(asked.dims, served.dims, strict=True):
+        (low, high), (first, last) = legal_ends(before), legal_ends(after)
+        if (low, high) != (first, last):
+            words.append(
+                f"of {before.name} only {first} to {last} is served; for {low if low < first else high} give a bucket of its own"
+            )
+    return "; ".join(words)
 
 
 def build_call(bucket: Bucket, sizes: Sizes, *, seed: int, device: str = "cpu") -> Call:

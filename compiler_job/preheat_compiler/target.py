@@ -163,7 +163,7 @@ def _as_package(work: Work, bound: torch.nn.Module, module: torch.nn.Module, siz
     del module, bound
     gc.collect()
     _first_answers(work, sizes)
-    return replace(decision, message=f"{decision.message}{work.narrowing}")
+    return replace(decision, message="; ".join(filter(None, [decision.message, work.narrowing])))
 
 
 def _observe(work: Work) -> None:

@@ -10,18 +10,16 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from preheat_compiler.inputs import narrowed
+from preheat_compiler.inputs import unserved
 from preheat_compiler.report import decimal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from preheat_compiler.compare import Difference
     from preheat_compiler.measure import Speed
     from preheat_compiler.report import Report
     from preheat_compiler.request import Bucket, Module, Request
-    from preheat_runtime.package import DimRange
 
 
 @dataclass(kw_only=True)
@@ -54,18 +52,10 @@ class Work:
         """The folder of a `target.json` that tells the module and no code."""
         return self.folder / "described"
 
-    def narrow(self, served: Mapping[str, DimRange]) -> None:
-        """Keep to the sizes that are really served, and to words about those that are not."""
-        for dim in self.bucket.dims:
-            if dim.name in served and (dim.minimum, dim.maximum) != (
-                served[dim.name].minimum,
-                served[dim.name].maximum,
-            ):
-                self.narrowing += (
-                    f"; only sizes {served[dim.name].minimum} to {served[dim.name].maximum} of {dim.name} are served, "
-                    "torch fixed the others while tracing"
-                )
-        self.bucket = narrowed(self.bucket, served)
+    def serve_only(self, bucket: Bucket) -> None:
+        """Go on with the sizes that are really served."""
+        self.narrowing = unserved(self.bucket, bucket)
+        self.bucket = bucket
 
     def left(self) -> float:
         """Seconds until this target's time is over."""

@@ -157,12 +157,14 @@ def test_a_module_that_exports_becomes_a_proved_package(mixed: Job) -> None:
     assert figures["sizeBytes"] >= (mixed.app / "out/net/ranged/model.so").stat().st_size
     assert target["fingerprint"]["cpuIsa"] == "X86_64_V3"
     assert len(target["requestKey"]) == 64
+    assert "of n only 2 to 16 is served; for 1 give a bucket of its own" in target["message"]
 
 
 def test_the_package_was_proved_in_every_way(mixed: Job) -> None:
     report = mixed.report("net", "ranged")
     compared = [entry["inputs"] for entry in report["errors"]]
     assert [each for each in compared if each.startswith(("typical", "high"))]
+    assert "low, seed 1" in compared
     assert any("random weights" in each for each in compared)
     weights, *fresh = report["proofs"]
     assert float(weights["answerMoved"]) > 1e-2
@@ -170,7 +172,7 @@ def test_the_package_was_proved_in_every_way(mixed: Job) -> None:
     for proof in fresh:
         assert (proof["compilerRuns"], proof["imported"]) == (0, [])
         assert {line["outcome"] for line in proof["said"]} == {"hot"}
-    assert {entry["inputs"] for entry in report["speed"]} >= {"high"}
+    assert {entry["inputs"] for entry in report["speed"]} == {"low", "high"}
     assert all(int(entry["pairs"]) >= 15 for entry in report["speed"])
 
 

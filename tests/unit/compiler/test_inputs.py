@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preheat_compiler.inputs import legal_ends, pick_sizes, ranged_dims
+from preheat_compiler.inputs import legal_ends, narrowed, pick_sizes, ranged_dims, traceable, unserved
 from preheat_compiler.request import Bucket, Dim, TensorSpec
+from preheat_runtime.package import DimRange
 
 
 def dim(minimum: int, maximum: int, multiple_of: int = 1, name: str = "n") -> Dim:
@@ -60,3 +61,18 @@ def test_every_size_is_legal(minimum: int, extra: int, multiple_of: int) -> None
 @pytest.mark.parametrize(("minimum", "maximum", "typical"), [(1, 2, 2), (1, 1, 1)])
 def test_typical_is_never_one_where_it_need_not_be(minimum: int, maximum: int, typical: int) -> None:
     assert pick_sizes(bucket(dim(minimum, maximum)))[0].by_dim["n"] == typical
+
+
+def test_size_one_is_left_out_of_a_range_and_that_is_said() -> None:
+    asked = bucket(dim(1, 32), dim(4, 8, name="m"), dim(1, 1, name="one"))
+    served = traceable(asked)
+    assert [legal_ends(each) for each in served.dims] == [(2, 32), (4, 8), (1, 1)]
+    assert unserved(asked, served) == "of n only 2 to 32 is served; for 1 give a bucket of its own"
+    assert unserved(asked, asked) == ""
+
+
+def test_ranges_that_tracing_narrowed_are_kept_to() -> None:
+    asked = bucket(dim(8, 64, 8))
+    served = narrowed(asked, {"n": DimRange(name="n", minimum=16, maximum=64, multiple_of=8)})
+    assert legal_ends(served.dims[0]) == (16, 64)
+    assert "16 to 64" in unserved(asked, served)
