@@ -70,8 +70,8 @@ def describe(module: torch.nn.Module) -> Described:
         for container in (part.__dict__, part._parameters, part._buffers, part._modules):
             watch.add_dict(container)
         for hooks in HOOK_DICTS:
-            held: dict[Any, Any] = part.__dict__.get(hooks) or {}
-            watch.add_dict(held)
+            held: dict[Any, Any] = part.__dict__[hooks]
+            watch.add_dict(held)  # empty now; one that is added later must be seen
             if held:
                 hooked = path or "the module"
         modules[path] = ModuleIdentity(

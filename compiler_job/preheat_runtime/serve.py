@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .revision import Candidate, Revision
 
 #: So many calls in a row that find the module changed, and it is taken for one that changes with every call.
-MAX_CHANGES_IN_A_ROW = 4
+MAX_CHANGES_IN_A_ROW = 32
 #: So many failures of the library itself, and it is not used again.
 MAX_FAILURES = 3
 
@@ -144,14 +144,18 @@ class Server:
     def answer(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Answer one call. Raises only what torch or the user's own code raises."""
         begin = time.perf_counter()
+        candidate = None
         try:
             choice = self._choose(args, kwargs)
             if choice.package is not None and choice.tensors is not None:
+                candidate = choice.candidate
                 result = choice.package.run(choice.tensors)
                 if (choice.outcome, choice.reason, choice.candidate) not in self._said:
                     self._report(choice, begin)
                 return result
         except Exception as error:  # whatever it is, torch can still answer
+            if candidate is not None:
+                self._failures[candidate] = self._failures.get(candidate, 0) + 1
             self._session.reporter.failed("the package was not used", error)
             choice = Choice(outcome="cold", reason=f"Preheat failed: {type(error).__name__}: {error}"[:300])
         return self._without_package(choice, args, kwargs, begin)

@@ -1,8 +1,9 @@
 """Points torch's own compiler at the cache directory of an artifact.
 
 Why it exists: what does not export as a package still compiles several times faster from Inductor's caches, if the
-settings that are part of its keys are as they were in the compile Job. They must be in place before Inductor is
-imported, and a cache directory must be writable, so each pod works on a copy.
+settings that are part of its keys are as they were in the compile Job. Inductor reads most of them from the environment
+when it is imported, which libraries like torchvision do early, so they are set in both places. A cache directory must be
+writable, so each pod works on a copy.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,8 +29,6 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
 
     Changes os.environ and torch.compiler.config for the whole process.
     """
-    if "torch._inductor.config" in sys.modules:
-        return "torch._inductor was imported before torch.compile was called, too late to point it at the caches"
     work = environ.get("PREHEAT_WORK_DIR")
     if not work:
         return "PREHEAT_WORK_DIR is not set, so there is no place for a writable copy of the caches"
@@ -49,7 +48,18 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
     os.environ.update({**wanted, **isa_environment(isa)})
     os.environ.update({"TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")})
     torch.compiler.config.cache_key_tag = cache_key_tag(isa)
+    _set_imported(sys.modules.get("torch._inductor.config"), isa)
     return None
+
+
+def _set_imported(config: Any, isa: str) -> None:
+    """Give an Inductor that has read its environment already what it would read now."""
+    if config is None:
+        return
+    config.cpp_cache_precompile_headers = False
+    config.cpp.vec_isa_ok = True
+    config.cpp.dynamic_threads = True
+    config.cpp.march = isa_environment(isa).get("TORCHINDUCTOR_CPP_MARCH")
 
 
 def _copy(candidates: Sequence[Candidate], folder: Path) -> None:

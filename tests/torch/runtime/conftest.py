@@ -81,6 +81,8 @@ class Pod:
         (self.root / "revision" / "manifest.json").write_bytes(manifest.to_bytes())
         return self
 
+    entry = staticmethod(entry)
+
     @property
     def work(self) -> Path:
         return self.root / "work"
