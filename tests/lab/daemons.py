@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.command import LabError
+from lab.command import EndedError, LabError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -111,7 +111,7 @@ def kill_all(pids: Sequence[int]) -> None:
 def require_alive(layout: Layout, name: str) -> None:
     """Raises :class:`EndedError` with the end of its log when a daemon has ended by itself."""
     if pid_of(layout, name) is None:
-        raise LabError(
+        raise EndedError(
             f"{name} has ended. Its log ({layout.logs / f'{name}.log'}) closes with:\n{log_tail(layout, name)}"
         )
 
