@@ -109,13 +109,15 @@ def build_package(
     out.mkdir(parents=True, exist_ok=True)
     with torch.no_grad():
         program = _export(module, call)
-        inspect_graph(program, described.tensors)
+        # Only in its functional form does a graph say what it writes to.
+        functional = _functional(module, program)
+        inspect_graph(functional, described.tensors)
         library = out / LIBRARY_FILE
         try:
             _compile(program, library, cpu_isa=cpu_isa)
             loaded = _load(library)
-            outputs = output_plan(program)
-            check_bindable(program, loaded.constants, described.tensors)
+            outputs = output_plan(functional)
+            check_bindable(functional, loaded.constants, described.tensors)
             package = PackageSpec(
                 library=LIBRARY_FILE,
                 library_outputs=loaded.outputs,
@@ -205,6 +207,17 @@ def _export(module: torch.nn.Module, call: PlannedCall) -> Any:
         where = users_line(error)
         raise ExportFailed(
             f"torch.export refused {type(module).__qualname__}: {_first_lines(error)}", where=where
+        ) from error
+
+
+def _functional(module: torch.nn.Module, program: Any) -> Any:
+    try:
+        return program.run_decompositions({})
+    except MemoryError:
+        raise
+    except Exception as error:  # as for the export itself
+        raise ExportFailed(
+            f"{type(module).__qualname__} has no functional form: {_first_lines(error)}", where=users_line(error)
         ) from error
 
 

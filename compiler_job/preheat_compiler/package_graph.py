@@ -1,4 +1,4 @@
-"""Reads an exported graph for what a package cannot do, and for how its outputs are put together.
+"""Reads an exported graph in functional form for what a package cannot do, and for how outputs are put together.
 
 Why it exists: AOTInductor compiles graphs that write to buffers, that hold tensors nobody can bind, and that call
 operators its plain code cannot reach, without a word. Each would be silently wrong or crash in the pod.

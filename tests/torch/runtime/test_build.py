@@ -1,0 +1,224 @@
+"""What cannot be a package is refused by name, before anything is compiled."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from preheat_compiler import package, package_cpu
+from preheat_compiler.package import DimRange, ExampleCall, build_package
+from torch import nn
+
+pytestmark = pytest.mark.torch
+
+X = ExampleCall(args=(torch.randn(4, 8),))
+LITERAL = torch.ones(4, 8)
+
+
+def build(module, out, example=X, dynamic_shapes=None, cpu_isa="X86_64_V3"):
+    return build_package(module.eval(), example, dynamic_shapes=dynamic_shapes, out=out, cpu_isa=cpu_isa)
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x + self.calls
+
+
+class WritesInput(nn.Module):
+    def forward(self, x):
+        return x.add_(1)
+
+
+class PlainTensor(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.randn(4, 8)
+
+    def forward(self, x):
+        return x + self.table
+
+
+class GlobalTensor(nn.Module):
+    def forward(self, x):
+        return x + LITERAL
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x
+        return -x
+
+
+class Custom(nn.Module):
+    def forward(self, x):
+        return torch.ops.preheat_test.double(x)
+
+
+class Size(nn.Module):
+    def forward(self, x):
+        return x, x.shape[0]
+
+
+class Hidden(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = [nn.Linear(8, 8)]
+
+    def forward(self, x):
+        return self.layers[0](x)
+
+
+class Opaque(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.opaque = iter(memoryview(b"x"))
+        self.view = _Slotless()
+
+    def forward(self, x):
+        return x
+
+
+class _Slotless:
+    __slots__ = ()
+
+
+def hooked():
+    net = nn.Linear(8, 8)
+    net.register_forward_hook(lambda module, args, output: output * 2)
+    return net
+
+
+def trained():
+    return nn.BatchNorm1d(8).train()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def custom_operator():
+    with torch.library._scoped_library("preheat_test", "DEF") as library:
+        library.define("double(Tensor x) -> Tensor")
+        library.impl("double", lambda x: x * 2, "CompositeExplicitAutograd")
+        library.impl("double", lambda x: torch.empty_like(x), "Meta")
+        yield
+
+
+REFUSED = [
+    (Counts, package.NotPackageable, "calls"),
+    (WritesInput, package.NotPackageable, "writes to the input"),
+    (PlainTensor, package.UnbindableConstant, "register_buffer"),
+    (GlobalTensor, package.UnbindableConstant, "register_buffer"),
+    (Branches, package.ExportFailed, "torch.export refused Branches"),
+    (Custom, package.CustomOperator, "preheat_test.double"),
+    (Hidden, package.IdentityUnknown, "not registered as a submodule"),
+    (Opaque, package.IdentityUnknown, "has an object of type"),
+    (hooked, package.NotPackageable, "hooks"),
+]
+
+
+@pytest.mark.parametrize(("make", "error", "words"), REFUSED, ids=lambda each: getattr(each, "__name__", None))
+def test_refused(tmp_path, make, error, words):
+    with pytest.raises(error, match=words):
+        build(make(), tmp_path / "out")
+    assert not list((tmp_path / "out").glob("*"))
+
+
+def test_training_batch_norm_writes_to_its_statistics(tmp_path):
+    with pytest.raises(package.NotPackageable, match="running_mean|num_batches_tracked"):
+        build_package(trained(), X, dynamic_shapes=None, out=tmp_path, cpu_isa="X86_64_V3")
+
+
+def test_an_export_error_names_the_users_line(tmp_path):
+    with pytest.raises(package.ExportFailed) as caught:
+        build(Branches(), tmp_path)
+    lines = Path(__file__).read_text().splitlines()
+    file, _, number = caught.value.where.rpartition(":")
+    assert file == __file__
+    assert "if x.sum() > 0" in lines[int(number) - 1]
+
+
+INPUTS = [
+    (ExampleCall(args=()), None, "missing a required argument"),
+    (ExampleCall(args=(torch.randn(4, 8), 1)), None, "too many positional"),
+    (ExampleCall(args=([torch.randn(4, 8)],)), None, "is a list"),
+    (ExampleCall(args=(torch.randn(8, 4).t(),)), None, "contiguous"),
+    (X, {0: {5: DimRange(name="b", minimum=2, maximum=4)}}, "no dimension 5"),
+    (X, {0: {0: DimRange(name="b", minimum=5, maximum=9)}}, "size 4 is not in"),
+    (X, {3: {0: DimRange(name="b", minimum=2, maximum=9)}}, "argument 3"),
+    (X, {"y": {0: DimRange(name="b", minimum=2, maximum=9)}}, "named for y"),
+]
+
+
+@pytest.mark.parametrize(("example", "shapes", "words"), INPUTS)
+def test_wrong_inputs_are_refused_in_words(tmp_path, example, shapes, words):
+    with pytest.raises(package.InputsRefused, match=words):
+        build(nn.Linear(8, 8), tmp_path, example, shapes)
+
+
+def test_a_range_the_code_fixes_is_refused(tmp_path):
+    class Fixed(nn.Module):
+        def forward(self, x):
+            return x.view(4, 8)
+
+    with pytest.raises(package.NotPackageable):
+        build(Fixed(), tmp_path, X, {0: {0: DimRange(name="b", minimum=2, maximum=9)}})
+
+
+def test_no_compiler_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(package.CompilerMissing, match=r"apt-get install g\+\+"):
+        build(nn.Linear(8, 8), tmp_path)
+
+
+def test_a_cpu_without_the_class_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(package_cpu, "cpu_flags", lambda: frozenset({"avx2"}))
+    with pytest.raises(package.IsaUnavailable, match="avx512f"):
+        build(nn.Linear(8, 8), tmp_path, cpu_isa="X86_64_V4")
+    with pytest.raises(package.InputsRefused, match="cpuIsa"):
+        build(nn.Linear(8, 8), tmp_path, cpu_isa="avx2")
+
+
+def test_autocast_is_refused(tmp_path):
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(package.NotPackageable, match="autocast"):
+        build(nn.Linear(8, 8), tmp_path)
+
+
+def test_nothing_is_baked_in(trap_package):
+    folder, info = trap_package
+    assert set(info.constants) == {
+        "square.weight", "square.bias", "narrow.weight", "narrow.bias", "scale", "shift",
+        "norm.weight", "norm.bias", "norm.running_mean", "norm.running_var",
+    }  # fmt: skip
+    assert info.files == ("model.so", "target.json")
+    assert info.size_bytes == sum((folder / name).stat().st_size for name in info.files)
+
+
+@torch.no_grad()
+def test_a_package_answers_for_random_weights(trap_package, nets):
+    folder, _ = trap_package
+    net = nets.trap()
+    before = net.scale.item()
+    package.randomise_(net, 3)
+    assert net.scale.item() != before
+    assert (net.norm.running_var > 0).all()
+    x = torch.randn(4, 16)
+    torch.testing.assert_close(package.load_package(folder, net)(x), net(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_package_for_a_proof_never_falls_back(trap_package, nets):
+    from preheat_runtime.bind import Mismatch
+
+    folder, _ = trap_package
+    net = nets.trap()
+    run = package.load_package(folder, net)
+    with torch.no_grad():
+        with pytest.raises(Mismatch, match="has shape"):
+            run(torch.randn(40, 16))
+        net.train()
+        with pytest.raises(Mismatch, match="was changed"):
+            run(torch.randn(4, 16))
+    with pytest.raises(Mismatch, match="grad is enabled"):
+        package.load_package(folder, nets.trap())(torch.randn(4, 16))

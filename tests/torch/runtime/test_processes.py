@@ -1,0 +1,219 @@
+"""Fresh processes in a pod: what is imported, what is logged, and that no pod fails."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from preheat_compiler.package import ExampleCall, build_package, describe_target
+from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
+
+pytestmark = pytest.mark.torch
+
+RUN = """
+import sys, torch, nets
+net = nets.trap(seed={seed})
+model = torch.compile(net)
+x = torch.randn(4, 16)
+with torch.no_grad():
+    answer = model(x)
+    error = (answer["y"] - net(x)["y"]).abs().max().item()
+assert error < 1e-4, error
+print(sorted(name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))))
+"""
+
+
+def test_hot_without_a_compiler_and_without_importing_one(pod, trap_package):
+    pod.write((trap_package[0], pod.entry(trap_package[0])))
+    out, lines = pod.python(RUN.format(seed=5))
+    assert out.strip() == "[]"
+    (line,) = lines
+    assert (line["event"], line["outcome"], line["reason"]) == ("preheat", "hot", "package")
+    assert (line["model"], line["module"], line["bucket"], line["hardware"]) == ("vision", "main", "batch", "cpu")
+    assert line["manifest"].startswith("sha256:")
+    assert 0 < line["firstAnswerSeconds"] <= line["sinceCompileSeconds"]
+    assert [json.loads(text) for text in (pod.work / "reports.jsonl").read_text().splitlines()] == lines
+
+
+MISSES = {
+    "torch": {"torch": "2.99.0"},
+    "python": {"python": "3.99"},
+    "machine": {"machine": "riscv64"},
+    "CPU": {"cpu_isa": "Native:avx2,amx_of_the_future"},
+    "unknown class": {"cpu_isa": "X86_64_V9"},
+}
+
+
+@pytest.mark.parametrize("changes", MISSES.values(), ids=MISSES.keys())
+def test_another_environment_is_eager_without_a_compiler_and_says_both(pod, trap_package, changes):
+    pod.write((trap_package[0], pod.entry(trap_package[0], **changes)))
+    out, lines = pod.python(RUN.format(seed=5))
+    assert out.strip() == "[]"
+    (line,) = lines
+    assert line["outcome"] == "eager"
+    assert "no C++ compiler" in line["reason"]
+    told = {"torch": f"torch {torch.__version__} in the pod, artifact has 2.99.0", "cpu_isa": ""}
+    assert told.get(next(iter(changes)), next(iter(changes.values()))) in line["reason"]
+
+
+def test_a_rejected_target_runs_eagerly_and_says_why(pod, trap_described):
+    rejected = pod.entry(trap_described, verdict="Rejected", reason="SpeedupBelowMinimum", tier=None, bucket="slow")
+    pod.write((trap_described, rejected))
+    out, (line,) = pod.python(RUN.format(seed=5))
+    assert out.strip() == "[]"
+    assert (line["outcome"], line["bucket"]) == ("eager", "slow")
+    assert line["reason"] == "SpeedupBelowMinimum: 1.02 times as fast as eager"
+
+
+@pytest.mark.parametrize(
+    ("fetch", "word"),
+    [
+        (None, "fetch left no word"),
+        ({"outcome": "Failed", "reason": "StoreUnreachable", "message": "no route"}, "StoreUnreachable: no route"),
+        ({"outcome": "NoRevision", "reason": "", "message": ""}, "no revision was ready"),
+    ],
+)
+def test_without_a_revision_the_pod_says_what_fetch_said(pod, fetch, word):
+    pod.root.mkdir(parents=True)
+    if fetch is not None:
+        (pod.root / "fetch.json").write_text(json.dumps(fetch))
+    _, (line,) = pod.python(RUN.format(seed=5))
+    assert word in line["reason"]
+    assert line["manifest"] is None
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "target.json", "model.so"])
+@pytest.mark.parametrize("content", [b"", b"{}", b"\x00garbage" * 100])
+def test_files_that_are_nonsense_never_stop_a_process(pod, trap_package, tmp_path, file, content):
+    folder = tmp_path / "copy"
+    shutil.copytree(trap_package[0], folder)
+    pod.write((folder, pod.entry(folder)))
+    place = pod.root / "revision" / file if file == "manifest.json" else folder / file
+    place.write_bytes(content)
+    _, lines = pod.python(RUN.format(seed=5))
+    assert [line["outcome"] for line in lines if line["event"] == "preheat"] == ["eager"]
+
+
+def test_disabled_or_elsewhere_torch_is_untouched(pod, trap_package):
+    pod.write((trap_package[0], pod.entry(trap_package[0])))
+    script = "import torch; print(torch.compile.__module__, hasattr(torch.compile, '_preheat'))"
+    assert pod.python(script) == ("torch True\n", [])
+    assert pod.python(script, PREHEAT_DISABLE="1") == ("torch False\n", [])
+    assert pod.python(script, PREHEAT_DIR="") == ("torch False\n", [])
+
+
+def test_the_log_can_be_turned_off_and_a_process_that_never_calls_says_so(pod, trap_package):
+    pod.write((trap_package[0], pod.entry(trap_package[0])))
+    assert pod.python(RUN.format(seed=5), PREHEAT_LOG="off")[1] == []
+    _, (line,) = pod.python("import torch, nets; torch.compile(nets.trap())")
+    assert (line["when"], line["outcome"]) == ("exit", None)
+
+
+def test_a_forked_child_answers_and_reports_for_itself(pod, trap_package):
+    pod.write((trap_package[0], pod.entry(trap_package[0])))
+    script = """
+import os, torch, nets
+torch.set_num_threads(1)
+net = nets.trap(seed=2)
+model = torch.compile(net)
+x = torch.randn(4, 16)
+with torch.no_grad():
+    model(x)
+    child = os.fork()
+    if child == 0:
+        net.scale.fill_(0.5)
+        ok = torch.allclose(model(x)["y"], net(x)["y"], rtol=1e-4, atol=1e-5)
+        os._exit(0 if ok else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert torch.allclose(model(x)["y"], net(x)["y"], rtol=1e-4, atol=1e-5)
+"""
+    _, lines = pod.python(script, timeout=120)
+    assert [line["outcome"] for line in lines] == ["hot", "hot"]
+    assert len({line["pid"] for line in lines}) == 2
+
+
+def test_a_changed_model_is_compiled_by_torch_itself(pod, trap_package):
+    """The one test that lets the real torch.compile compile: the package is for other code."""
+    pod.write((trap_package[0], pod.entry(trap_package[0])))
+    script = """
+import torch, nets
+nets.GAIN = 3.0
+net = nets.trap()
+model = torch.compile(net, dynamic=False)
+x = torch.randn(4, 16)
+with torch.no_grad():
+    assert torch.allclose(model(x)["y"], net(x)["y"], rtol=1e-4, atol=1e-5)
+print(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+"""
+    out, (line,) = pod.python(script, compiler=True)
+    assert out.strip() == "1"
+    assert line["outcome"] == "cold"
+    assert "the code of the module (Trap), or something it uses, differs" in line["reason"]
+
+
+def test_mobilenet_is_hot(pod, tmp_path_factory, cache):
+    import torchvision
+
+    torch.manual_seed(0)
+    out = tmp_path_factory.mktemp("mobilenet")
+    net = torchvision.models.mobilenet_v3_large().eval()
+    build_package(
+        net, ExampleCall(args=(torch.randn(1, 3, 224, 224),)), dynamic_shapes=None, out=out, cpu_isa="X86_64_V3"
+    )
+    pod.write((out, pod.entry(out, bucket="one")))
+    script = """
+import sys, time, torch, torchvision
+torch.manual_seed(11)
+net = torchvision.models.mobilenet_v3_large().eval()
+for part in net.modules():
+    if isinstance(part, torch.nn.BatchNorm2d):
+        part.running_mean.normal_(0, 0.1); part.running_var.uniform_(0.5, 1.5)
+model = torch.compile(net)
+x = torch.randn(1, 3, 224, 224)
+with torch.inference_mode():
+    error = (model(x) - net(x)).abs().max().item() / net(x).abs().max().item()
+assert error < 1e-4, error
+print("torch._inductor.compile_fx" in sys.modules, "torch._dynamo.symbolic_convert" in sys.modules)
+"""
+    _, (line,) = pod.python(script)
+    assert line["outcome"] == "hot"
+
+
+WARM = """
+import sys, os, torch
+torch.backends.cpu.get_cpu_capability()
+os.environ.update({isa!r})
+torch.compiler.config.cache_key_tag = {tag!r}
+import nets
+with torch.no_grad():
+    torch.compile(nets.trap())(torch.randn(4, 16))
+"""
+
+
+def test_caches_are_warm_even_after_inductor_was_imported(pod, tmp_path):
+    folder = tmp_path / "artifact"
+    caches = folder / CACHE_DIRECTORY
+    caches.mkdir(parents=True)
+    import importlib.util
+
+    here = Path(__file__).parent
+    spec = importlib.util.spec_from_file_location("nets_of_the_job", here / "nets.py")
+    nets = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(nets)
+    describe_target(
+        nets.trap(), ExampleCall(args=(torch.randn(4, 16),)), dynamic_shapes=None, out=folder, cpu_isa="X86_64_V3"
+    )
+    env = {**os.environ, **cache_environment(), "TORCHINDUCTOR_CACHE_DIR": str(caches), "PYTHONPATH": str(here)}
+    script = WARM.format(isa=isa_environment("X86_64_V3"), tag=cache_key_tag("X86_64_V3"))
+    subprocess.run([sys.executable, "-c", script], env=env, check=True, timeout=300)
+    pod.write((folder, pod.entry(folder, tier="caches")))
+    for early in ("", "import torch._inductor.config\n"):
+        _, (line,) = pod.python("import torch\n" + early + RUN.format(seed=5), compiler=True)
+        assert (line["outcome"], line["reason"]) == ("warm", "compiler caches"), line
+    _, (line,) = pod.python(RUN.format(seed=5), compiler=True, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "own"))
+    assert line["outcome"] == "cold"
+    assert "TORCHINDUCTOR_CACHE_DIR" in line["reason"]
