@@ -65,9 +65,9 @@ def pods(layout: Layout) -> list[int]:
     """Every process of the node's pods."""
     found: set[int] = set()
     for top in _hierarchies():
-        for listing in (top / layout.cgroup).rglob("cgroup.procs"):
+        for group in _groups(top / layout.cgroup):
             with contextlib.suppress(OSError):
-                found.update(int(pid) for pid in listing.read_text().split())
+                found.update(int(pid) for pid in (group / "cgroup.procs").read_text().split())
     return sorted(found)
 
 
@@ -182,9 +182,13 @@ def _enable_controllers(group: Path) -> None:
 def _remove_group(group: Path) -> None:
     if not group.exists():
         return
-    folders = [path for path in sorted(group.rglob("*"), reverse=True) if path.is_dir()]
-    for folder in [*folders, group]:
+    for folder in reversed(_groups(group)):
         _remove_empty_group(folder)
+
+
+def _groups(top: Path) -> list[Path]:
+    """A control group and all below it, parents first. Groups may go while we look, which os.walk takes calmly."""
+    return [Path(folder) for folder, _, _ in os.walk(top)]
 
 
 def _remove_empty_group(folder: Path) -> None:

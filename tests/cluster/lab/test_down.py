@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 NAME = "spare"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def spare(lab: Lab) -> Iterator[Lab]:
     """A second lab beside the one of the test run, with a pod in it."""
     cluster.down(NAME)
