@@ -18,6 +18,7 @@ from preheat_runtime.package import TARGET_FILE, Target
 
 if TYPE_CHECKING:
     import torch
+
     from preheat_compiler.work import Work
 
 

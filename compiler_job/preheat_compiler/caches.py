@@ -112,6 +112,7 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
 
 def _fill(options: argparse.Namespace) -> dict[str, Any]:
     import torch
+
     from preheat_compiler.decide import allowed_error
     from preheat_compiler.inputs import pick_sizes
     from preheat_compiler.model import device_of, find_module, load_factory

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import torch
+
     from preheat_runtime.package import DimRange
 
 #: torch's names of the dtypes a tensor argument may have.

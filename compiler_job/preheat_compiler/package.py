@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import torch
+
 from preheat_runtime import identity as identities
 from preheat_runtime.bind import OpenPackage
 from preheat_runtime.native import Library, NativeError

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+
 from preheat_runtime.package import CallSpec, ConstSpec, DimRange, TensorSpec, const_spec
 
 from .package_errors import InputsRefused, NotPackageable

@@ -10,10 +10,10 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-import torch
 from preheat_runtime.package import ConstSpec, const_spec
 
 from .package_errors import CustomOperator, GraphMutates, NotPackageable, UnbindableConstant

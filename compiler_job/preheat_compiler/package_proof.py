@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch.utils import _pytree as pytree
-
 import torch
+from torch.utils import _pytree as pytree
 
 from .package_errors import CompileFailed, OutputAliases
 

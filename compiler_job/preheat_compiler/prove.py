@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import torch
+
     from preheat_compiler.report import Report
     from preheat_compiler.request import Bucket, Request
 
@@ -73,9 +74,8 @@ def no_weight_is_baked_in(
 
     Raises TargetError(ProofFailed) when the answers differ, or when random weights only ever make NaN or infinity.
     """
-    from torch.utils import _pytree as pytree
-
     import torch
+    from torch.utils import _pytree as pytree
 
     call = build_call(bucket, sizes, seed=SEEDS[0], device=device)
     trained = module(*call.args, **call.kwargs)

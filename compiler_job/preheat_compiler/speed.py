@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
+
     from preheat_compiler.report import Report
     from preheat_compiler.request import Bucket, KeepIf
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
+
     from preheat_compiler.compare import Difference
     from preheat_compiler.measure import Speed
 

@@ -12,9 +12,8 @@ import itertools
 import threading
 from typing import TYPE_CHECKING, Any
 
-from torch.utils import _pytree as pytree
-
 import torch
+from torch.utils import _pytree as pytree
 
 from . import identity as identities
 from .calls import Matcher

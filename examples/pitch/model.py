@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 import os
 
-import torch.nn.functional as F  # noqa: N812  (everybody's name for it)
-
 import torch
+import torch.nn.functional as F  # noqa: N812  (everybody's name for it)
 
 WEIGHTS = os.environ.get("PITCH_WEIGHTS", "/app/full.pth")
 SAMPLE_RATE = 16_000

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 
-import torchvision
-
 import torch
+import torchvision
 
 CHECKPOINT = os.environ.get("VISION_CHECKPOINT", "/app/checkpoint.pt")
 

@@ -23,7 +23,9 @@ def test_uninstall_leaves_no_stuck_object(world: World, kube: kit.Kube) -> None:
     kube.apply(kit.compiled_model("tiny", keepIf={"minSpeedup": "0.01"}))
     kit.wait_for(
         "a running compile pod",
-        lambda: [p for p in kube.list("pods", "preheat.dev/compiledmodel") if p["status"]["phase"] in ("Pending", "Running")],
+        lambda: [
+            p for p in kube.list("pods", "preheat.dev/compiledmodel") if p["status"]["phase"] in ("Pending", "Running")
+        ],
         timeout=60,
     )
     world.uninstall()
@@ -35,7 +37,9 @@ def test_uninstall_leaves_no_stuck_object(world: World, kube: kit.Kube) -> None:
         kube.apply(kit.deployment("tiny", image, name="later", label="tiny"))
         later = kit.wait_ready_pod(kube, "later")
         assert "initContainers" not in later["spec"]
-        left = json.loads(kube.run("get", "mutatingadmissionpolicies,validatingadmissionpolicies", "-o", "json"))["items"]
+        left = json.loads(kube.run("get", "mutatingadmissionpolicies,validatingadmissionpolicies", "-o", "json"))[
+            "items"
+        ]
         assert not [p for p in left if "preheat" in p["metadata"]["name"]]
         # Models stay (so an upgrade by reinstalling loses nothing), and nothing holds them.
         kube.run("delete", "compiledmodel", "tiny", "--wait=true", timeout=60)

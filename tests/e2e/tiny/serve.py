@@ -11,9 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 STARTED = time.perf_counter()
 
 import tiny_version  # noqa: E402, F401  (found through the PYTHONPATH that the image sets)
-from model import load  # noqa: E402
-
 import torch  # noqa: E402
+from model import load  # noqa: E402
 
 model = load()
 if os.environ.get("COMPILE", "1") == "1":

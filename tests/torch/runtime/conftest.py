@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-
 import torch
+
 from preheat_compiler.package import DimRange, ExampleCall, build_package, describe_target
 from preheat_runtime import fingerprint, serve
 from preheat_runtime.manifest import File, Manifest, Piece, Target

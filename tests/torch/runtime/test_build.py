@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
+
 from preheat_compiler import package, package_cpu
 from preheat_compiler.package import DimRange, ExampleCall, build_package
-from torch import nn
 
 pytestmark = pytest.mark.torch
 

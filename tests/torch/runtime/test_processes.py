@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from preheat_compiler.package import ExampleCall, build_package, describe_target
 from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
 
