@@ -128,7 +128,7 @@ def test_refused(tmp_path, make, error, words):
 
 
 def test_training_batch_norm_writes_to_its_statistics(tmp_path):
-    with pytest.raises(package.NotPackageable, match="running_mean|num_batches_tracked"):
+    with pytest.raises(package.NotPackageable, match=r"running_mean|num_batches_tracked"):
         build_package(trained(), X, dynamic_shapes=None, out=tmp_path, cpu_isa="X86_64_V3")
 
 
