@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -88,6 +90,8 @@ def handler(service: Service) -> type[BaseHTTPRequestHandler]:
 
 def main() -> None:
     """Serve on port 8080 until stopped."""
+    # The first process of a container ignores SIGTERM unless it says what to do.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     service = Service()
     server = ThreadingHTTPServer(("0.0.0.0", 8080), handler(service))  # noqa: S104
     threading.Thread(target=server.serve_forever, daemon=True).start()

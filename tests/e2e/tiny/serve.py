@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -46,6 +48,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 server = ThreadingHTTPServer(("0.0.0.0", 8080), Handler)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 before = time.perf_counter()
