@@ -41,8 +41,11 @@ def one_pod(kube: kit.Kube, example: str, image: str, *, label: str, env: dict[s
 
 def test_an_image_classifier_starts_hot(world: World, kube: kit.Kube) -> None:
     image = world.image("vision")
-    eager = one_pod(kube, "vision", image, label="", env={"COMPILE": "0"})
+    eager = one_pod(kube, "vision", image, label="", env={"COMPILE": "0", **SHOW_IMPORTS})
     assert eager.outcome == ""
+    # torchvision itself imports parts of torch's compiler; what serving adds to that is what counts.
+    anyway = imports(kube, eager.pod)
+    assert "torch.nn" in anyway, "the log shows imports"
     # Machines differ in what compiling gains; here the way to a hot pod is what is tested.
     kube.apply(kit.compiled_model("vision", keepIf={"minSpeedup": "0"}))
     model = kit.wait_ready_model(kube, "vision", image=image)
@@ -57,12 +60,10 @@ def test_an_image_classifier_starts_hot(world: World, kube: kit.Kube) -> None:
     assert hot.answer["classes"] == eager.answer["classes"]
     assert hot.answer["logits"] == pytest.approx(eager.answer["logits"], abs=TOLERANCE)
 
-    kit.scale(kube, "vision", 1)
-    pod = kit.wait_ready_pod(kube, "vision")["metadata"]["name"]
-    seen = imports(kube, pod)
-    assert "torch.nn" in seen, "the log shows imports"
-    assert not {m for m in seen if m.startswith(("torch._inductor", "torch._dynamo", "triton"))}
-    assert compiled_something(kube, pod) == ""
+    added = imports(kube, hot.pod) - anyway
+    assert "preheat_runtime.serve" in added
+    assert not {m for m in added if m.startswith(("torch._inductor", "torch._dynamo", "triton"))}
+    assert compiled_something(kube, hot.pod) == ""
 
     # The label is the only difference between the two Deployments.
     with_label, without = (kit.deployment("vision", image, label=label) for label in ("vision", ""))
@@ -96,6 +97,5 @@ def test_a_pitch_tracker_hears_440_hertz_hot_and_rejected(world: World, kube: ki
     assert "1000" in eager.reason, "the reason names what was asked for"
     assert abs(cents(eager.answer["hertz"], 440)) < 20
     assert eager.answer["hertz"] == pytest.approx(hot.answer["hertz"], rel=1e-4)
-    pod = kit.wait_ready_pod(kube, "pitch")["metadata"]["name"]
-    assert not {m for m in imports(kube, pod) if m.startswith("torch._inductor")}
+    assert not {m for m in imports(kube, eager.pod) if m.startswith("torch._inductor")}
     kit.scale(kube, "pitch", 0)

@@ -97,7 +97,7 @@ def test_fetch_killed_for_memory_does_not_stop_the_pod(world: World, hot: kit.Ku
     container["command"] = ["sleep", "infinity"]
     del container["readinessProbe"]
     # fetch gets the limits of the container it serves; nothing that loads torch has this little.
-    container["resources"] = {"requests": {"memory": "24Mi"}, "limits": {"memory": "24Mi"}}
+    container["resources"] = {"requests": {"memory": "40Mi"}, "limits": {"memory": "40Mi"}}
     hot.apply(thing)
     pod = pod_of(hot, "small")
     receipt = hot.run("exec", pod["metadata"]["name"], "--", "cat", "/opt/preheat/fetch.json")
