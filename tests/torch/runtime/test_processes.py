@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,25 +39,13 @@ def test_hot_without_a_compiler_and_without_importing_one(pod, trap_package):
     assert [json.loads(text) for text in (pod.work / "reports.jsonl").read_text().splitlines()] == lines
 
 
-MISSES = {
-    "torch": {"torch": "2.99.0"},
-    "python": {"python": "3.99"},
-    "machine": {"machine": "riscv64"},
-    "CPU": {"cpu_isa": "Native:avx2,amx_of_the_future"},
-    "unknown class": {"cpu_isa": "X86_64_V9"},
-}
-
-
-@pytest.mark.parametrize("changes", MISSES.values(), ids=MISSES.keys())
-def test_another_environment_is_eager_without_a_compiler_and_says_both(pod, trap_package, changes):
-    pod.write((trap_package[0], pod.entry(trap_package[0], **changes)))
-    out, lines = pod.python(RUN.format(seed=5))
+def test_another_torch_is_eager_without_a_compiler_and_says_both(pod, trap_package):
+    pod.write((trap_package[0], pod.entry(trap_package[0], torch="2.99.0")))
+    out, (line,) = pod.python(RUN.format(seed=5))
     assert out.strip() == "[]"
-    (line,) = lines
     assert line["outcome"] == "eager"
+    assert f"torch {torch.__version__} in the pod, artifact has 2.99.0" in line["reason"]
     assert "no C++ compiler" in line["reason"]
-    told = {"torch": f"torch {torch.__version__} in the pod, artifact has 2.99.0", "cpu_isa": ""}
-    assert told.get(next(iter(changes)), next(iter(changes.values()))) in line["reason"]
 
 
 def test_a_rejected_target_runs_eagerly_and_says_why(pod, trap_described):
@@ -70,41 +57,11 @@ def test_a_rejected_target_runs_eagerly_and_says_why(pod, trap_described):
     assert line["reason"] == "SpeedupBelowMinimum: 1.02 times as fast as eager"
 
 
-@pytest.mark.parametrize(
-    ("fetch", "word"),
-    [
-        (None, "fetch left no word"),
-        ({"outcome": "Failed", "reason": "StoreUnreachable", "message": "no route"}, "StoreUnreachable: no route"),
-        ({"outcome": "NoRevision", "reason": "", "message": ""}, "no revision was ready"),
-    ],
-)
-def test_without_a_revision_the_pod_says_what_fetch_said(pod, fetch, word):
-    pod.root.mkdir(parents=True)
-    if fetch is not None:
-        (pod.root / "fetch.json").write_text(json.dumps(fetch))
-    _, (line,) = pod.python(RUN.format(seed=5))
-    assert word in line["reason"]
-    assert line["manifest"] is None
-
-
-@pytest.mark.parametrize("file", ["manifest.json", "target.json", "model.so"])
-@pytest.mark.parametrize("content", [b"", b"{}", b"\x00garbage" * 100])
-def test_files_that_are_nonsense_never_stop_a_process(pod, trap_package, tmp_path, file, content):
-    folder = tmp_path / "copy"
-    shutil.copytree(trap_package[0], folder)
-    pod.write((folder, pod.entry(folder)))
-    place = pod.root / "revision" / file if file == "manifest.json" else folder / file
-    place.write_bytes(content)
-    _, lines = pod.python(RUN.format(seed=5))
-    assert [line["outcome"] for line in lines if line["event"] == "preheat"] == ["eager"]
-
-
 def test_disabled_or_elsewhere_torch_is_untouched(pod, trap_package):
     pod.write((trap_package[0], pod.entry(trap_package[0])))
     script = "import torch; print(torch.compile.__module__, hasattr(torch.compile, '_preheat'))"
     assert pod.python(script) == ("torch True\n", [])
     assert pod.python(script, PREHEAT_DISABLE="1") == ("torch False\n", [])
-    assert pod.python(script, PREHEAT_DIR="") == ("torch False\n", [])
 
 
 def test_the_log_can_be_turned_off_and_a_process_that_never_calls_says_so(pod, trap_package):
@@ -212,9 +169,5 @@ def test_caches_are_warm_even_after_inductor_was_imported(pod, tmp_path):
     script = WARM.format(isa=isa_environment("X86_64_V3"), tag=cache_key_tag("X86_64_V3"))
     subprocess.run([sys.executable, "-c", script], env=env, check=True, timeout=300)
     pod.write((folder, pod.entry(folder, tier="caches")))
-    for early in ("", "import torch._inductor.config\n"):
-        _, (line,) = pod.python("import torch\n" + early + RUN.format(seed=5), compiler=True)
-        assert (line["outcome"], line["reason"]) == ("warm", "compiler caches"), line
-    _, (line,) = pod.python(RUN.format(seed=5), compiler=True, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "own"))
-    assert line["outcome"] == "cold"
-    assert "TORCHINDUCTOR_CACHE_DIR" in line["reason"]
+    _, (line,) = pod.python("import torch._inductor.config\n" + RUN.format(seed=5), compiler=True)
+    assert (line["outcome"], line["reason"]) == ("warm", "compiler caches"), line
