@@ -6,7 +6,7 @@ Every breaking is a context manager that mends what it broke, also when the test
 from __future__ import annotations
 
 import contextlib
-import itertools
+import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from lab import Lab
     from lab.install import Installed
-
-_numbers = itertools.count(1)
 
 
 @dataclass(kw_only=True)
@@ -48,7 +46,7 @@ class World:
     @contextlib.contextmanager
     def namespace(self, name: str) -> Iterator[kit.Kube]:
         """A fresh namespace with the store's credentials in it."""
-        namespace = f"{name}-{next(_numbers)}"
+        namespace = f"{name}-{secrets.token_hex(2)}"
         self.lab.prepare_namespace(namespace)
         try:
             yield kit.Kube(kubeconfig=str(self.lab.kubeconfig), namespace=namespace)
