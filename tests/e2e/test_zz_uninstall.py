@@ -11,7 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from e2e.world import World
 
-pytestmark = pytest.mark.cluster
+# In `make soak` until it has been seen to fit the time of `make test`.
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
 
 def test_uninstall_leaves_no_stuck_object(world: World, kube: kit.Kube) -> None:
