@@ -1,0 +1,125 @@
+"""Arguments are compared with the contract, whatever way they are passed."""
+
+import numpy as np
+import pytest
+import torch
+
+from preheat_runtime.calls import Matcher
+from preheat_runtime.package import CallSpec, ConstSpec, DimRange, TensorSpec
+
+DEFAULT = object()
+
+
+def forward(x, mask=None, scale=1.0, other=DEFAULT, *rest, training=False, **more):
+    raise AssertionError("never called")
+
+
+def spec(*tensors, dims=()):
+    consts = {
+        "mask": ("NoneType", "None"),
+        "scale": ("float", "1.0"),
+        "other": ("default", ""),
+        "rest": ("default", ""),
+        "training": ("bool", "False"),
+        "more": ("default", ""),
+    }
+    given = {tensor.parameter: tensor for tensor in tensors}
+    names = ["x", "mask", "scale", "other", "rest", "training", "more"]
+    arguments = [
+        given.get(name) or ConstSpec(parameter=name, type=consts[name][0], value=consts[name][1]) for name in names
+    ]
+    return CallSpec(arguments=tuple(arguments), dims=dims)
+
+
+def tensor(parameter, *shape, dtype="float32"):
+    return TensorSpec(parameter=parameter, shape=shape, dtype=dtype, device="cpu")
+
+
+def match(matcher, *args, **kwargs):
+    return matcher.match(args, kwargs)
+
+
+X = torch.zeros(2, 3)
+BATCH = DimRange(name="n", minimum=2, maximum=4)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((X,), {}), ((), {"x": X}), ((X, None), {}), ((X, None, 1.0), {"training": False}), ((X, None, 1.0, DEFAULT), {})],
+)
+def test_one_call_said_in_many_ways(args, kwargs):
+    (found,) = Matcher(spec(tensor("x", 2, 3)), forward).match(args, kwargs)
+    assert found is X
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "words"),
+    [
+        ((), {}, "missing a required argument"),
+        ((X, X), {}, "argument mask: is Tensor, compiled for None"),
+        ((X, None, 1), {}, "argument scale: is 1, compiled for 1.0"),
+        ((X, None, True), {}, "argument scale: is True"),
+        ((X, None, 1.0, object()), {}, "argument other: is not the default"),
+        ((X, None, 1.0, DEFAULT, 5), {}, "argument rest"),
+        ((X,), {"training": True}, "argument training"),
+        ((X,), {"surprise": 1}, "argument more"),
+        ((3,), {}, "is a int, compiled for a tensor"),
+        ((np.zeros((2, 3)),), {}, "is a ndarray"),
+        ((torch.zeros(3, 3),), {}, r"has shape \(3, 3\)"),
+        ((torch.zeros(2, 3, 1),), {}, "has shape"),
+        ((torch.zeros(6),), {}, "has shape"),
+        ((torch.zeros(2, 3, dtype=torch.int64),), {}, "has dtype int64"),
+        ((torch.zeros(3, 2).t(),), {}, "is not contiguous"),
+        ((torch.zeros(1, 3).expand(2, 3),), {}, "is not contiguous"),
+        ((torch.zeros(2, 3).to_sparse(),), {}, "is not an ordinary tensor"),
+        ((torch.zeros(2, 3, device="meta"),), {}, "is not an ordinary tensor"),
+    ],
+)
+def test_every_difference_is_named(args, kwargs, words):
+    import re
+
+    found = Matcher(spec(tensor("x", 2, 3)), forward).match(args, kwargs)
+    assert isinstance(found, str)
+    assert re.search(words, found)
+
+
+def test_a_size_shared_by_two_arguments_must_be_the_same():
+    matcher = Matcher(spec(tensor("x", "n", 3), tensor("mask", "n"), dims=(BATCH,)), forward)
+    assert not isinstance(match(matcher, torch.zeros(4, 3), torch.zeros(4)), str)
+    assert "argument mask: has shape (3,)" in match(matcher, torch.zeros(4, 3), torch.zeros(3))
+    assert "n from 2 to 4" in match(matcher, torch.zeros(5, 3), torch.zeros(5))
+
+
+def test_tensors_come_in_the_order_of_the_signature():
+    matcher = Matcher(spec(tensor("x", 2), tensor("mask", 2)), forward)
+    x, mask = torch.zeros(2), torch.ones(2)
+    found = match(matcher, mask=mask, x=x)
+    assert found[0] is x
+    assert found[1] is mask
+
+
+@pytest.mark.parametrize("stride", [(0, 3, 1), (99, 3, 1), (6, 3, 1)])
+def test_strides_of_single_dimensions_are_put_right(stride):
+    memory = torch.arange(6.0)
+    given = memory.as_strided((1, 2, 3), stride)
+    (found,) = match(Matcher(spec(tensor("x", 1, 2, 3)), forward), given)
+    assert found.stride() == (6, 3, 1)
+    assert found.data_ptr() == memory.data_ptr()
+    assert torch.equal(found, given)
+
+
+def test_a_new_axis_from_numpy_is_answered():
+    given = torch.from_numpy(np.ones((2, 3), np.float32)[None])
+    (found,) = match(Matcher(spec(tensor("x", 1, 2, 3)), forward), given)
+    assert found.stride() == (6, 3, 1)
+
+
+def test_lazy_negation_and_conjugation_are_seen():
+    lazy = torch.complex(torch.ones(2), torch.ones(2)).conj()
+    assert "ordinary" in match(Matcher(spec(tensor("x", 2, dtype="complex64")), forward), lazy)
+    assert "contiguous" in match(Matcher(spec(tensor("x", 2)), forward), lazy.resolve_conj().imag)
+
+
+def test_another_signature_is_refused():
+    with pytest.raises(ValueError, match="other parameters"):
+        Matcher(spec(tensor("x", 2)), lambda y: y)

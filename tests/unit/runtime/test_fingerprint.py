@@ -1,0 +1,75 @@
+"""What a pod must have for an artifact's code to run in it."""
+
+import pytest
+
+from preheat_runtime import fingerprint
+from preheat_runtime.fingerprint import Fingerprint, cpu_flags, missing_flags, needed_isa
+
+V3 = fingerprint.CPU_CLASSES["X86_64_V3"]
+V4 = fingerprint.CPU_CLASSES["X86_64_V4"]
+
+
+def test_flags_are_read_from_cpuinfo(tmp_path):
+    intel, arm = tmp_path / "intel", tmp_path / "arm"
+    intel.write_text("processor\t: 0\nflags\t\t: fpu avx2 fma\nflags\t\t: other\n")
+    arm.write_text("processor\t: 0\nFeatures\t: fp asimd sve\n")
+    assert cpu_flags(intel) == {"fpu", "avx2", "fma"}
+    assert cpu_flags(arm) == {"fp", "asimd", "sve"}
+    assert cpu_flags(tmp_path / "none") == frozenset()
+
+
+def test_a_class_needs_its_flags_and_a_better_cpu_has_them():
+    assert missing_flags("X86_64_V3", V4) == frozenset()
+    assert missing_flags("X86_64_V4", V3) == V4 - V3
+    assert missing_flags("X86_64_V3", frozenset()) == V3
+    assert missing_flags("X86_64_V9", V4) is None
+
+
+def test_native_needs_exactly_what_the_compiler_may_have_used():
+    here = frozenset({"avx2", "fma", "amx_tile", "hypervisor", "svm"})
+    needed = needed_isa("Native", here)
+    assert needed == "Native:amx_tile,avx2,fma"
+    assert missing_flags(needed, here | {"more"}) == frozenset()
+    assert missing_flags(needed, here - {"amx_tile"}) == {"amx_tile"}
+    assert needed_isa("X86_64_V3", here) == "X86_64_V3"
+
+
+def test_native_on_a_machine_that_does_not_tell_its_flags_fits_nowhere():
+    assert missing_flags(needed_isa("Native", frozenset()), V4) is None
+
+
+def test_json_keeps_everything():
+    seen = Fingerprint(
+        torch="2.15.0", python="3.11", machine="x86_64", device="cpu", cpu_isa="X86_64_V3",
+        settings={"deterministic": "false"},
+    )  # fmt: skip
+    assert Fingerprint.from_json(seen.to_json()) == seen
+    assert set(seen.to_json()) == {
+        "torch", "python", "machine", "device", "cpuIsa", "gpuName", "gpuCapability", "cuda", "triton", "driver",
+        "settings",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("missing", ["torch", "python", "machine", "device", "cpuIsa"])
+def test_a_fingerprint_without_a_field_is_refused(missing):
+    seen = Fingerprint(torch="2", python="3.11", machine="m", device="cpu", cpu_isa="X86_64_V3").to_json()
+    del seen[missing]
+    with pytest.raises(KeyError, match=missing):
+        Fingerprint.from_json(seen)
+
+
+def test_what_is_observed_here_fits_here():
+    seen = fingerprint.observe(cpu_isa="X86_64_V3")
+    assert fingerprint.reasons_against(seen, flags=V3) == []
+    assert fingerprint.changed_settings(seen) is None
+    assert seen.settings == {"float32MatmulPrecision": "highest", "deterministic": "false", "defaultDtype": "float32"}
+
+
+def test_reasons_name_both_sides():
+    from dataclasses import replace
+
+    seen = replace(fingerprint.observe(cpu_isa="X86_64_V4"), torch="2.14.1")
+    first, second = fingerprint.reasons_against(seen, flags=V3)
+    assert first.startswith("torch ")
+    assert first.endswith(" in the pod, artifact has 2.14.1")
+    assert second == ("CPU lacks avx512bw, avx512cd, avx512dq, avx512f, avx512vl, which code for X86_64_V4 needs")
