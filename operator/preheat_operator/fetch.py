@@ -57,8 +57,10 @@ def main() -> int:
     )
     try:
         receipt.write(directory)
-        # Only now: until the receipt is there, this attempt has not answered.
-        (directory / ".attempt").unlink(missing_ok=True)
+        # Only now: until the receipt is there, this attempt has not answered. After a kill the mark stays: the kubelet
+        # runs an init container again when the kernel killed anything in it for memory, also when it exited with 0.
+        if answer.reason != "Killed":
+            (directory / ".attempt").unlink(missing_ok=True)
     except OSError as error:
         sys.stderr.write(f"preheat-fetch: fetch.json cannot be written: {error}\n")
     sys.stdout.write(receipt.log_line(env) + "\n")

@@ -39,7 +39,9 @@ def assert_cold(pod: Pod, reason: str) -> dict[str, Any]:
     receipt = pod.receipt()
     assert (receipt["outcome"], receipt["reason"]) == ("Failed", reason), receipt
     assert receipt["message"]
-    assert sorted(path.name for path in pod.directory.iterdir()) == ["fetch.json", "site"]
+    # After a kill the mark stays, so that the next run of this container does not try again.
+    mark = [".attempt"] if reason == "Killed" else []
+    assert sorted(path.name for path in pod.directory.iterdir()) == [*mark, "fetch.json", "site"]
     assert (pod.directory / "site/preheat_runtime/manifest.py").is_file()
     return receipt
 
@@ -234,6 +236,11 @@ def test_a_killed_worker_is_reported_and_the_container_succeeds(s3: Any, server_
     assert process.returncode == 0
     assert json.loads(stdout)["reason"] == "Killed"
     assert_cold(server_pod, "Killed")
+    # The kubelet runs it again when the kernel killed for memory; the store, whole again, is not asked a second time.
+    again = server_pod.start("fetch", identity="fetch", PREHEAT_MANIFEST=digest)
+    again.communicate(timeout=60)
+    assert again.returncode == 0
+    assert "former attempt" in assert_cold(server_pod, "Killed")["message"]
 
 
 def test_the_worker_asks_to_be_killed_first(s3: Any, server_pod: Pod, digest: str) -> None:

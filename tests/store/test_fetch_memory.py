@@ -55,4 +55,4 @@ def test_a_limit_too_small_kills_the_worker_and_not_the_pod(cgroup: Path, pod: P
     code, receipt, kills = fetch(cgroup, server_pod, pod.publish().message["digest"], limit_mib=24)
     assert (code, receipt["outcome"], receipt["reason"]) == (0, "Failed", "Killed"), receipt
     assert kills == 1
-    assert sorted(path.name for path in server_pod.directory.iterdir()) == ["fetch.json", "site"]
+    assert sorted(path.name for path in server_pod.directory.iterdir()) == [".attempt", "fetch.json", "site"]
