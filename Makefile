@@ -48,10 +48,11 @@ unit: $(VENV)/.complete ## tests without a cluster and without compiling
 	pytest tests/unit -m "not cluster and not torch and not soak" $(ARGS)
 
 test: lint ## everything that gates a change, on a cluster made for it
-	$(LAB) --name test run --fresh -- pytest -m "not soak" $(ARGS)
+	$(LAB) --name test run --fresh -- pytest -m "not soak" --ignore=tests/cluster/lab $(ARGS)
 
-soak: $(VENV)/.complete ## the long tests
+soak: $(VENV)/.complete ## the long tests, and those of the cluster itself
 	$(LAB) --name soak run --fresh -- pytest -m soak $(ARGS)
+	$(LAB) --name soak run --fresh -- pytest tests/cluster/lab $(ARGS)
 
 bench: $(VENV)/.complete ## measure and compare; fails on a missed target
 	$(PY) benchmarks/first_answer.py $(ARGS)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from e2e.world import World
 
-pytestmark = pytest.mark.cluster
+# In `make soak` until it has been seen to fit the time of `make test`.
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
 
 @pytest.fixture(scope="module")
