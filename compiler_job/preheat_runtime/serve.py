@@ -139,7 +139,7 @@ class Server:
         self._unfit = ""
         self._changes = 0
         self._failures: dict[Candidate, int] = {}
-        self._said: set[tuple[str, str, Candidate | None]] = set()
+        self._said: set[tuple[int, str, str, Candidate | None]] = set()
 
     def answer(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Answer one call. Raises only what torch or the user's own code raises."""
@@ -150,7 +150,7 @@ class Server:
             if choice.package is not None and choice.tensors is not None:
                 candidate = choice.candidate
                 result = choice.package.run(choice.tensors)
-                if (choice.outcome, choice.reason, choice.candidate) not in self._said:
+                if _key(choice) not in self._said:
                     self._report(choice, begin)
                 return result
         except Exception as error:  # whatever it is, torch can still answer
@@ -172,7 +172,7 @@ class Server:
                 choice = Choice(
                     outcome="cold", reason="the compiler caches did not hold it", candidate=choice.candidate
                 )
-        if (choice.outcome, choice.reason, choice.candidate) not in self._said:
+        if _key(choice) not in self._said:
             self._report(choice, begin)
         return result
 
@@ -180,7 +180,7 @@ class Server:
         now = time.perf_counter()
         entry = choice.candidate.entry if choice.candidate is not None else None
         if len(self._said) < 1000:
-            self._said.add((choice.outcome, choice.reason, choice.candidate))
+            self._said.add(_key(choice))
         self._session.reporter.answered(
             Answer(
                 outcome=choice.outcome,
@@ -274,6 +274,11 @@ class Server:
         if reason is not None:
             raise Mismatch(reason)
         return Fitting(candidate=candidate, package=None, matcher=Matcher(candidate.target.call, self._module.forward))
+
+
+def _key(choice: Choice) -> tuple[int, str, str, Candidate | None]:
+    """What is said once: with the process in it, since a forked child speaks for itself."""
+    return os.getpid(), choice.outcome, choice.reason, choice.candidate
 
 
 def _least_varying_first(candidate: Candidate) -> tuple[bool, int, Sequence[str]]:

@@ -34,7 +34,10 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
         return "PREHEAT_WORK_DIR is not set, so there is no place for a writable copy of the caches"
     wanted = cache_environment()
     isa = candidates[0].fingerprint.cpu_isa.partition(":")[0]
-    held = [name for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR") if name in environ]
+    folders = ["TORCHINDUCTOR_CACHE_DIR"]
+    if any(candidate.fingerprint.device == "cuda" for candidate in candidates):
+        folders.append("TRITON_CACHE_DIR")
+    held = [name for name in folders if name in environ and not _is_torchs_own(environ[name])]
     held += [name for name, value in wanted.items() if environ.get(name, value) != value]
     if held:
         return f"the pod sets {', '.join(held)} itself"
@@ -46,10 +49,20 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
     # torch settles on its own kernels' instructions at the first look; what is set after that only binds Inductor.
     torch.backends.cpu.get_cpu_capability()
     os.environ.update({**wanted, **isa_environment(isa)})
-    os.environ.update({"TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")})
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+    os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     torch.compiler.config.cache_key_tag = cache_key_tag(isa)
     _set_imported(sys.modules.get("torch._inductor.config"), isa)
     return None
+
+
+def _is_torchs_own(folder: str) -> bool:
+    """Whether Inductor, imported already, wrote its default into the environment, as it does at the first look."""
+    utils = sys.modules.get("torch._inductor.runtime.cache_dir_utils")
+    if utils is None:
+        return False
+    default = Path(utils.default_cache_dir())
+    return Path(folder) in (default, default / "triton")
 
 
 def _set_imported(config: Any, isa: str) -> None:

@@ -158,7 +158,7 @@ def down(name: str) -> None:
     if layout is None:
         say(f"there is no lab {name}")
         return
-    with layouts.locked(name), step(f"taking down lab {name}", usually="10 s"):
+    with layouts.locked(name), step(f"taking down lab {name}", usually="10 s, 1 min with large images"):
         _take_down(layout)
 
 

@@ -38,7 +38,7 @@ def file_entry(path: Path, name: str) -> File:
     data = path.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     piece = Piece(sha256=digest, size=len(data), stored_size=len(data), encoding="identity")
-    return File(path=name, size=len(data), sha256=digest, pieces=(piece,))
+    return File(path=name, size=len(data), sha256=digest, pieces=(piece,) if data else ())
 
 
 def entry(
@@ -105,7 +105,7 @@ class Pod:
             "PREHEAT_MODEL": "vision",
             "CUDA_VISIBLE_DEVICES": "",
         }
-        for name in ("TORCHINDUCTOR_CACHE_DIR", "PREHEAT_DISABLE"):
+        for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "PREHEAT_DISABLE"):
             env.pop(name, None)
         if not compiler:
             env["PATH"] = str(site)  # nothing in there can compile

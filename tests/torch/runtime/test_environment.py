@@ -4,8 +4,8 @@ import json
 import shutil
 
 import pytest
-
 import torch
+
 from preheat_runtime import warm
 from preheat_runtime.revision import load
 
