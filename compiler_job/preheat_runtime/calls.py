@@ -6,6 +6,7 @@ answer of the right shape and the wrong content. Every argument is therefore com
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -96,12 +97,17 @@ def _canonical(tensor: torch.Tensor) -> torch.Tensor:
     shape = tensor.shape
     if 1 not in shape:
         return tensor
+    stride = _row_major(shape)
+    return tensor if tensor.stride() == stride else tensor.as_strided(shape, stride)
+
+
+@functools.lru_cache(maxsize=1024)
+def _row_major(shape: torch.Size) -> tuple[int, ...]:
     stride, step = [], 1
     for size in reversed(shape):
         stride.append(step)
         step *= max(size, 1)
-    stride.reverse()
-    return tensor if tensor.stride() == tuple(stride) else tensor.as_strided(shape, stride)
+    return tuple(reversed(stride))
 
 
 def _const_check(entry: ConstSpec, default: object) -> Callable[[Any], str | None]:
