@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from preheat_operator.api import names
 from preheat_operator.containers import sources, supervised
 from preheat_operator.containers.files import remove
 from preheat_operator.containers.receipt import FAILED, FETCHED, NO_REVISION, Receipt
@@ -41,8 +42,8 @@ def main() -> int:
     """Fetch, write the receipt and the log line; always returns 0."""
     started = time.monotonic()
     env = os.environ
-    directory = Path(env.get("PREHEAT_DIR") or "/opt/preheat")
-    manifest = env.get("PREHEAT_MANIFEST", "").strip()
+    directory = Path(env.get(names.ENV_DIR) or "/opt/preheat")
+    manifest = env.get(names.ENV_MANIFEST, "").strip()
     try:
         answer = _fetch(directory, manifest, env, started + _timeout(env))
     except Exception as error:
@@ -150,7 +151,7 @@ def _unexpected(error: Exception) -> _Answer:
 
 
 def _timeout(env: Mapping[str, str]) -> float:
-    text = env.get("PREHEAT_FETCH_TIMEOUT_SECONDS", "").strip()
+    text = env.get(names.ENV_FETCH_TIMEOUT, "").strip()
     seconds = int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else DEFAULT_TIMEOUT_SECONDS
     return min(max(seconds, 1), MAX_TIMEOUT_SECONDS)
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from preheat_operator.api import names
 from preheat_operator.containers import termination
 from preheat_operator.containers.merging import merge
 from preheat_operator.containers.recovery import recover
@@ -89,17 +90,17 @@ def publish(env: Mapping[str, str]) -> bytes:
     Raises RequestError, ResultError, UntrustedFileError, FileNotFoundError (no result) or StoreError.
     """
     started = time.monotonic()
-    request = JobRequest.parse(env.get("PREHEAT_REQUEST", ""))
-    namespace = env.get("PREHEAT_NAMESPACE", "")
+    request = JobRequest.parse(env.get(names.ENV_REQUEST, ""))
+    namespace = env.get(names.ENV_NAMESPACE, "")
     if namespace and namespace != request.namespace:
         raise RequestError(f"PREHEAT_REQUEST.namespace: {request.namespace!r} is not this pod's, {namespace!r}")
-    job_uid, recover_job, parts = _job_uid(env, "PREHEAT_JOB_UID"), _job_uid(env, "PREHEAT_RECOVER_JOB"), _parts(env)
+    job_uid, recover_job, parts = _job_uid(env, names.ENV_JOB_UID), _job_uid(env, names.ENV_RECOVER_JOB), _parts(env)
     if not job_uid:
         raise RequestError("PREHEAT_JOB_UID: is not set; it is the label batch.kubernetes.io/controller-uid of the pod")
     config = StoreConfig.from_env(env)
     store = ObjectStore(make_client(config, connections=WORKERS + 1, patient=True), bucket=config.bucket)
     keys = Keys(config.tenant)
-    out = Path(env.get("PREHEAT_DIR") or "/opt/preheat") / "out"
+    out = Path(env.get(names.ENV_DIR) or "/opt/preheat") / "out"
     with Publisher(store, keys) as publisher:
         own = None
         if request.targets:
@@ -162,7 +163,7 @@ def _job_uid(env: Mapping[str, str], name: str) -> str:
 
 
 def _parts(env: Mapping[str, str]) -> list[str]:
-    parts = [part.strip() for part in env.get("PREHEAT_PARTS", "").split(",") if part.strip()]
+    parts = [part.strip() for part in env.get(names.ENV_PARTS, "").split(",") if part.strip()]
     if wrong := [part for part in parts if not is_digest(part)]:
         raise RequestError(f"PREHEAT_PARTS: {wrong[0][:80]!r} is no digest")
     if len(parts) > MAX_PARTS:

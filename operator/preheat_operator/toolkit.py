@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from preheat_operator.api import names
 from preheat_operator.containers import sources, termination
 from preheat_operator.containers.files import remove
 from preheat_operator.containers.request import JobRequest, RequestError
@@ -29,9 +30,9 @@ EXIT_INTERNAL: Final = 66
 def main() -> int:
     """Lay everything out; returns the exit code."""
     env = os.environ
-    directory = Path(env.get("PREHEAT_DIR") or "/opt/preheat")
+    directory = Path(env.get(names.ENV_DIR) or "/opt/preheat")
     try:
-        request = JobRequest.parse(env.get("PREHEAT_REQUEST", ""))
+        request = JobRequest.parse(env.get(names.ENV_REQUEST, ""))
         lay_out(directory, request)
         digest = _recovered(env, request)
         if digest is not None:
@@ -66,7 +67,7 @@ def _recovered(env: Mapping[str, str], request: JobRequest) -> str | None:
 
     A store that cannot be asked now costs a compile, not the Job: `publish` will ask again.
     """
-    uid = env.get("PREHEAT_RECOVER_JOB", "").strip()
+    uid = env.get(names.ENV_RECOVER_JOB, "").strip()
     if not uid:
         return None
     # Only here: the usual Job needs neither the S3 library nor its memory.

@@ -39,6 +39,7 @@ LABEL_REVISION: Final = "preheat.dev/revision"
 LABEL_HARDWARE: Final = "preheat.dev/hardware"
 LABEL_ATTEMPT: Final = "preheat.dev/attempt"
 ANNOTATION_TARGET_KEY: Final = "preheat.dev/target-key"
+# Only a Job that has this annotation can be told from one made for a template that has changed since.
 ANNOTATION_TEMPLATE_HASH: Final = "preheat.dev/template-hash"
 FINALIZER_RESULT: Final = "preheat.dev/result"
 
@@ -84,3 +85,4 @@ ENV_FETCH_TIMEOUT: Final = "PREHEAT_FETCH_TIMEOUT_SECONDS"
 ENV_REQUEST: Final = "PREHEAT_REQUEST"
 ENV_RECOVER_JOB: Final = "PREHEAT_RECOVER_JOB"
 ENV_PARTS: Final = "PREHEAT_PARTS"
+ENV_JOB_UID: Final = "PREHEAT_JOB_UID"

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from preheat_operator.api import names
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -51,5 +53,5 @@ class Receipt:
         """Return the line for people and log collectors."""
         fields = self.to_json()
         del fields["formatVersion"]
-        where = {"namespace": env.get("PREHEAT_NAMESPACE", ""), "model": env.get("PREHEAT_MODEL", "")}
+        where = {"namespace": env.get(names.ENV_NAMESPACE, ""), "model": env.get(names.ENV_MODEL, "")}
         return json.dumps({"component": "preheat-fetch", **fields, **where})

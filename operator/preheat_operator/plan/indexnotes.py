@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from preheat_operator.api import names
 from preheat_operator.plan.objects import parse_time
 from preheat_operator.plan.termination import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-ANNOTATION_PAUSED: Final = "preheat.dev/paused"
-ANNOTATION_LEFT_OUT: Final = "preheat.dev/left-out"
 
 # Long enough for a registry to be repaired; short enough that a repaired one needs no person to be noticed.
 PAUSE_FOR: Final = timedelta(minutes=30)
@@ -51,17 +49,17 @@ class IndexNotes:
         result = {}
         if self.pause is not None:
             body = {"image": self.pause.image, "since": self.pause.since.isoformat(), "why": self.pause.why}
-            result[ANNOTATION_PAUSED] = json.dumps(body, sort_keys=True)
+            result[names.ANNOTATION_PAUSED] = json.dumps(body, sort_keys=True)
         if self.left_out:
-            result[ANNOTATION_LEFT_OUT] = ",".join(self.left_out[:_MAX_LEFT_OUT])
+            result[names.ANNOTATION_LEFT_OUT] = ",".join(self.left_out[:_MAX_LEFT_OUT])
         return result
 
 
 def read_notes(annotations: Mapping[str, str]) -> IndexNotes:
     """The notes on an index. One that cannot be read counts as absent: the next pass writes it anew."""
-    left_out = annotations.get(ANNOTATION_LEFT_OUT, "")
+    left_out = annotations.get(names.ANNOTATION_LEFT_OUT, "")
     return IndexNotes(
-        pause=_read_pause(annotations.get(ANNOTATION_PAUSED, "")),
+        pause=_read_pause(annotations.get(names.ANNOTATION_PAUSED, "")),
         left_out=tuple(left_out.split(",")) if left_out else (),
     )
 

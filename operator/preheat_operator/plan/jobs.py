@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from preheat_operator.api import names
 from preheat_operator.plan import revision as revisions
-from preheat_operator.plan.objects import ANNOTATION_TEMPLATE_HASH
 from preheat_operator.plan.template import Errand, compile_pod, merge_pod
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def compile_job(
     )  # fmt: skip
     ours = [names.CONTAINER_TOOLKIT, names.CONTAINER_COMPILE, names.CONTAINER_PUBLISH]
     job = _job(model=model, key=key, pod=pod, containers=ours)
-    job["metadata"]["annotations"][ANNOTATION_TEMPLATE_HASH] = template_hash(
+    job["metadata"]["annotations"][names.ANNOTATION_TEMPLATE_HASH] = template_hash(
         model=model, hardware=hardware, serving=serving, installation=installation
     )
     return job

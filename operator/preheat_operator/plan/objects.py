@@ -15,8 +15,6 @@ from preheat_operator.api import names
 
 Raw = dict[str, Any]
 
-# Only a Job that has this annotation can be told from one made for a template that has changed since.
-ANNOTATION_TEMPLATE_HASH = "preheat.dev/template-hash"
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -107,7 +105,7 @@ def read_job(raw: Raw) -> JobView:
         uid=str(metadata.get("uid", "")),
         owner_uid=owner_uid,
         target_key=str(annotations.get(names.ANNOTATION_TARGET_KEY, "")),
-        template_hash=str(annotations.get(ANNOTATION_TEMPLATE_HASH, "")),
+        template_hash=str(annotations.get(names.ANNOTATION_TEMPLATE_HASH, "")),
         revision=str(labels.get(names.LABEL_REVISION, "")),
         hardware=str(labels.get(names.LABEL_HARDWARE, "")),
         attempt=int(attempt) if attempt.isascii() and attempt.isdigit() and len(attempt) < 9 else 0,

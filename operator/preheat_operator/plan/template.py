@@ -34,7 +34,6 @@ _OURS = (names.CONTAINER_TOOLKIT, names.CONTAINER_COMPILE, names.CONTAINER_PUBLI
 _TOOLKIT = posixpath.join(names.MOUNT_PREHEAT, "toolkit")
 # The Job's own uid, which the Job controller writes on every pod it makes.
 _JOB_UID_FIELD = "metadata.labels['batch.kubernetes.io/controller-uid']"
-ENV_JOB_UID = "PREHEAT_JOB_UID"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +157,7 @@ def _own_container(
         "env": [
             # Kubernetes expands $(NAME) in values: a request that holds such text must arrive as it is.
             *({"name": key, "value": value.replace("$(", "$$(")} for key, value in environment.items()),
-            {"name": ENV_JOB_UID, "valueFrom": {"fieldRef": {"fieldPath": _JOB_UID_FIELD}}},
+            {"name": names.ENV_JOB_UID, "valueFrom": {"fieldRef": {"fieldPath": _JOB_UID_FIELD}}},
         ],
         "volumeMounts": [
             {"name": names.VOLUME_PREHEAT, "mountPath": names.MOUNT_PREHEAT},

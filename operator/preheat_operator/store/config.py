@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from preheat_operator.api import names
 from preheat_operator.store.errors import StoreCredentialsMissingError, StoreDeniedError
 
 if TYPE_CHECKING:
@@ -39,23 +40,23 @@ class StoreConfig:
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> StoreConfig:
         """Read `PREHEAT_STORE_*`. Raises StoreDeniedError naming the variable and the chart value behind it."""
-        endpoint = env.get("PREHEAT_STORE_ENDPOINT", "").strip()
+        endpoint = env.get(names.ENV_STORE_ENDPOINT, "").strip()
         if endpoint:
             _check_endpoint(endpoint)
-        bucket = env.get("PREHEAT_STORE_BUCKET", "").strip()
+        bucket = env.get(names.ENV_STORE_BUCKET, "").strip()
         if not _BUCKET.fullmatch(bucket):
             raise StoreDeniedError(f"PREHEAT_STORE_BUCKET: {bucket!r} is no name of a bucket; set the chart's value")
-        tenant = env.get("PREHEAT_STORE_TENANT", "").strip()
+        tenant = env.get(names.ENV_STORE_TENANT, "").strip()
         if not _TENANT.fullmatch(tenant) or ".." in tenant:
             raise StoreDeniedError(f"PREHEAT_STORE_TENANT: {tenant!r} is no tenant; it is <clusterId>.<namespace>")
-        credentials = env.get("PREHEAT_STORE_CREDENTIALS", "").strip()
-        ca = env.get("PREHEAT_STORE_CA", "").strip()
+        credentials = env.get(names.ENV_STORE_CREDENTIALS, "").strip()
+        ca = env.get(names.ENV_STORE_CA, "").strip()
         if ca and not Path(ca).is_file():
             raise StoreDeniedError(f"PREHEAT_STORE_CA: there is no file {ca}; its Secret or ConfigMap may be missing")
         return cls(
             endpoint=endpoint or None,
             bucket=bucket,
-            region=env.get("PREHEAT_STORE_REGION", "").strip() or "us-east-1",
+            region=env.get(names.ENV_STORE_REGION, "").strip() or "us-east-1",
             tenant=tenant,
             credentials=Path(credentials) if credentials else None,
             ca=Path(ca) if ca else None,
