@@ -50,7 +50,8 @@ unit: $(VENV)/.complete ## tests without a cluster and without compiling
 test: lint ## everything that gates a change, on a cluster made for it
 	$(LAB) --name test run --fresh -- pytest -m "not soak" --ignore=tests/cluster/lab $(ARGS)
 
-soak: $(VENV)/.complete ## the long tests, and those of the cluster itself
+soak: $(VENV)/.complete ## the long tests in full, and those of the cluster itself
+	pytest tests/unit --hypothesis-profile=soak $(ARGS)
 	$(LAB) --name soak run --fresh -- pytest -m soak $(ARGS)
 	$(LAB) --name soak run --fresh -- pytest tests/cluster/lab $(ARGS)
 

@@ -40,6 +40,7 @@ with torch.inference_mode():
 print(
     json.dumps(
         {
+            "first_at": first,
             "import_seconds": imported - began,
             "after_import_seconds": first - imported,
             "p50_ms": 1000 * statistics.median(later),

@@ -132,19 +132,22 @@ def condition(thing: dict[str, Any] | None, kind: str) -> dict[str, Any]:
 def wait_ready_model(
     kube: Kube, name: str, *, timeout: float = 900, image: str = "", tell: Callable[[str], None] = lambda _: None
 ) -> dict[str, Any]:
-    """Wait until the CompiledModel has a ready revision (for `image`, if given) and return it."""
-    said = ""
+    """Wait until the CompiledModel has a ready revision (for `image`, if given) and return it; tell what goes on."""
+    said: set[str] = set()
+
+    def say(line: str) -> None:
+        if line and line not in said:
+            said.add(line)
+            tell(line)
 
     def probe() -> dict[str, Any] | None:
-        nonlocal said
         model = kube.get("compiledmodel", name)
         if model is None:
             return None
         progress = condition(model, "Progressing")
-        line = f"{progress.get('reason', '')}: {progress.get('message', '')}"
-        if line != said:
-            said = line
-            tell(line)
+        say(f"{progress.get('reason', '')}: {progress.get('message', '')}")
+        if progress.get("status") == "True":
+            say(compile_log_line(kube, name))
         observed = (model.get("status") or {}).get("observedGeneration") == model["metadata"]["generation"]
         revisions = (model.get("status") or {}).get("revisions") or []
         newest = next((r for r in revisions if image in ("", r["image"])), None)
@@ -154,7 +157,15 @@ def wait_ready_model(
             raise RuntimeError(f"{name}: {json.dumps(model['status'], indent=1)}")
         return None
 
-    return wait_for(f"a ready revision of {name}", probe, timeout=timeout, every=1)
+    return wait_for(f"a ready revision of {name}", probe, timeout=timeout, every=2)
+
+
+def compile_log_line(kube: Kube, name: str) -> str:
+    """Return what the model's compile pod said last, without its time; "" while it says nothing."""
+    selector = f"preheat.dev/compiledmodel={name}"
+    log = kube.run("logs", "-l", selector, "-c", "compile", "--tail=20", check=False)
+    lines = [line.partition(" preheat: ")[2] for line in log.splitlines() if " preheat: " in line]
+    return lines[-1] if lines else ""
 
 
 def running_pods(kube: Kube, app: str) -> list[dict[str, Any]]:
@@ -273,9 +284,10 @@ class Served:
 def measure(kube: Kube, example: str, pod: dict[str, Any], *, calls: int = 40) -> Served:
     """Ask a ready pod `calls` times and read what it logged."""
     name = pod["metadata"]["name"]
-    path, body = ROUTES[example]
+    path, make_body = ROUTES[example]
+    body = make_body()
     with forwarded(kube, name) as url:
-        answers = [post(url + path, body()) for _ in range(calls)]
+        answers = [post(url + path, body) for _ in range(calls)]
     events = log_events(kube, name)
     first = next(e for e in events if e.get("event") == "ready")
     said = [e for e in events if "outcome" in e]

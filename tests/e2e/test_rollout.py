@@ -10,8 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from e2e.world import World
 
-# In `make soak` until it has been seen to fit the time of `make test`.
-pytestmark = [pytest.mark.cluster, pytest.mark.soak]
+pytestmark = pytest.mark.cluster
 
 
 def jobs_ever(kube: kit.Kube) -> set[str]:

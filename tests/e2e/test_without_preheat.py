@@ -91,8 +91,6 @@ def test_without_credentials_the_pod_starts_cold_and_says_so(world: World, hot: 
     hot.run("delete", "deployment", "keyless")
 
 
-# In `make soak` until a pod with so little memory has been seen to start on the test node.
-@pytest.mark.soak
 def test_fetch_killed_for_memory_does_not_stop_the_pod(world: World, hot: kit.Kube) -> None:
     thing = kit.deployment("tiny", world.image("tiny"), name="small", label="tiny")
     container = thing["spec"]["template"]["spec"]["containers"][0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unit.plan.simulation import Simulation, deployment, digest, spec
@@ -45,8 +45,6 @@ STEPS = st.one_of(
 )  # fmt: skip
 
 
-# No deadline: how long an example takes says something about the machine only.
-@settings(deadline=None, max_examples=150)
 @given(st.lists(STEPS, max_size=14))
 def test_whatever_happens_plans_come_to_rest_and_never_make_a_job_twice(steps: list[tuple[Any, ...]]) -> None:
     world = Simulation(body=spec(hardware=("cpu", "gpu"), buckets=("one", "two")))
