@@ -36,6 +36,8 @@ class _Answer:
     reason: str = ""
     message: str = ""
     bytes: int = 0
+    again: bool = True
+    """Whether another attempt in this pod may try."""
 
 
 def main() -> int:
@@ -60,7 +62,7 @@ def main() -> int:
         receipt.write(directory)
         # Only now: until the receipt is there, this attempt has not answered. After a kill the mark stays: the kubelet
         # runs an init container again when the kernel killed anything in it for memory, also when it exited with 0.
-        if answer.reason != "Killed":
+        if answer.again:
             (directory / ".attempt").unlink(missing_ok=True)
     except OSError as error:
         sys.stderr.write(f"preheat-fetch: fetch.json cannot be written: {error}\n")
@@ -85,7 +87,7 @@ def _fetch(directory: Path, manifest: str, env: Mapping[str, str], deadline: flo
                 FAILED, "UnknownFormat", f"the annotation preheat.dev/manifest is no digest: {manifest[:80]!r}"
             )
         elif killed_before:
-            answer = _Answer(FAILED, "Killed", "a former attempt in this pod was killed; most often for memory")
+            answer = _killed("a former attempt in this pod was killed; most often for memory")
         else:
             attempt.touch()
             answer = _supervise(manifest, env, incoming, revision, deadline)
@@ -118,7 +120,7 @@ def _supervise(digest: str, env: Mapping[str, str], incoming: Path, revision: Pa
     if ended.stopped:
         return _Answer(FAILED, "Killed", "the container was asked to stop")
     if ended.signal:
-        return _Answer(FAILED, "Killed", f"the worker was ended by signal {ended.signal}; most often for memory")
+        return _killed(f"the worker was ended by signal {ended.signal}; most often for memory")
     return _Answer(FAILED, "Internal", f"the worker ended with status {ended.status}; its standard error says why")
 
 
@@ -138,10 +140,14 @@ def _work(digest: str, env: Mapping[str, str], into: Path, present: Path, deadli
     except OSError as error:
         return asdict(_unexpected(error))
     except MemoryError:
-        return {"outcome": FAILED, "reason": "Killed", "message": "there was not enough memory"}
+        return asdict(_killed("there was not enough memory"))
     how = "already here, verified again" if brought.reused else "verified"
     message = f"{brought.targets} of {brought.of_targets} targets, {how}"
     return {"outcome": FETCHED, "message": message, "bytes": brought.bytes}
+
+
+def _killed(message: str) -> _Answer:
+    return _Answer(FAILED, "Killed", message, again=False)
 
 
 def _unexpected(error: Exception) -> _Answer:

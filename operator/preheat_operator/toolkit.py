@@ -1,12 +1,13 @@
 """`toolkit`, the first container of a compile pod: lays out what the user's image needs to compile, and its request.
 
-The user's image knows nothing of Preheat; everything it runs comes from here, as sources. When a former Job finished
-the work and only its message was lost, the answer is left in the place of the request's work, and nothing is compiled
-twice.
+The user's image knows nothing of Preheat; everything it runs comes from here, as sources. Nothing is compiled in vain: a store
+that would refuse the result is found out first, and when a former Job finished the work and only its message was lost,
+its answer is left in the place of the request's work.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -22,9 +23,13 @@ from preheat_runtime.manifest import canonical_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from preheat_operator.store.errors import StoreError
+
 EXIT_OK: Final = 0
 EXIT_REQUEST: Final = 64
 EXIT_INTERNAL: Final = 66
+EXIT_REFUSED: Final = 70
+TENANT_MARKER: Final = b'{"formatVersion":1}'
 
 
 def main() -> int:
@@ -34,6 +39,10 @@ def main() -> int:
     try:
         request = JobRequest.parse(env.get(names.ENV_REQUEST, ""))
         lay_out(directory, request)
+        if refusal := _refusal(env):
+            termination.write(termination.failed(refusal.reason, str(refusal)), env)
+            _log("failed", reason=refusal.reason, message=str(refusal))
+            return EXIT_REFUSED
         digest = _recovered(env, request)
         if digest is not None:
             _write(directory / "out" / "recovered.json", canonical_json({"digest": digest}))
@@ -62,6 +71,30 @@ def lay_out(directory: Path, request: JobRequest) -> None:
     out.chmod(0o777)
 
 
+def _refusal(env: Mapping[str, str]) -> StoreError | None:
+    """Why `publish` will not be let in, None when it will, or when that cannot be known now.
+
+    The only sure sign is to write: reading is also refused for what is not there, and may be allowed where writing is not.
+    """
+    from preheat_operator.store.client import make_client
+    from preheat_operator.store.config import StoreConfig
+    from preheat_operator.store.errors import Retry, StoreError
+    from preheat_operator.store.keys import Keys
+    from preheat_operator.store.objects import ObjectStore
+
+    try:
+        config = StoreConfig.from_env(env)
+        store = ObjectStore(make_client(config, connections=1), bucket=config.bucket)
+        digest = hashlib.sha256(TENANT_MARKER).hexdigest()
+        store.put(Keys(config.tenant).tenant_marker, TENANT_MARKER, sha256=digest, only_if_absent=True)
+    except StoreError as error:
+        if error.retry is Retry.NEVER:
+            return error
+        # It may be back long before there is something to publish.
+        _log("store not reached", reason=error.reason, message=str(error))
+    return None
+
+
 def _recovered(env: Mapping[str, str], request: JobRequest) -> str | None:
     """Return the digest a former Job published for this request, None when there is none that can be used.
 
@@ -70,7 +103,6 @@ def _recovered(env: Mapping[str, str], request: JobRequest) -> str | None:
     uid = env.get(names.ENV_RECOVER_JOB, "").strip()
     if not uid:
         return None
-    # Only here: the usual Job needs neither the S3 library nor its memory.
     from preheat_operator.containers.recovery import recover
     from preheat_operator.store.client import make_client
     from preheat_operator.store.config import StoreConfig

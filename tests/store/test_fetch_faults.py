@@ -35,12 +35,12 @@ def digest(pod: Pod) -> str:
     return str(published.message["digest"])
 
 
-def assert_cold(pod: Pod, reason: str) -> dict[str, Any]:
+def assert_cold(pod: Pod, reason: str, *, stopped: bool = False) -> dict[str, Any]:
     receipt = pod.receipt()
     assert (receipt["outcome"], receipt["reason"]) == ("Failed", reason), receipt
     assert receipt["message"]
     # After a kill the mark stays, so that the next run of this container does not try again.
-    mark = [".attempt"] if reason == "Killed" else []
+    mark = [".attempt"] if reason == "Killed" and not stopped else []
     assert sorted(path.name for path in pod.directory.iterdir()) == [*mark, "fetch.json", "site"]
     assert (pod.directory / "site/preheat_runtime/manifest.py").is_file()
     return receipt
@@ -285,7 +285,8 @@ def test_a_pod_that_is_deleted_meanwhile_stops_at_once(s3: Any, server_pod: Pod,
         process.communicate(timeout=60)
     assert process.returncode == 0
     assert not Path(f"/proc/{worker}").exists()
-    assert_cold(server_pod, "Killed")
+    assert_cold(server_pod, "Killed", stopped=True)
+    assert server_pod.fetch(digest).log["outcome"] == "Fetched", "a restart of the container tries again"
 
 
 def test_a_volume_that_cannot_be_written(server_pod: Pod, digest: str) -> None:

@@ -46,6 +46,37 @@ def test_a_request_that_cannot_be_read(pod: Pod) -> None:
     assert not (pod.directory / "request.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("identity", "env", "reason"),
+    [
+        ("fetch", {}, "StoreDenied"),
+        ("wrong", {}, "StoreDenied"),
+        ("missing", {}, "StoreCredentialsMissing"),
+        ("publish", {"PREHEAT_STORE_BUCKET": "no-such-bucket"}, "StoreDenied"),
+    ],
+    ids=["read-only", "wrong-key", "no-secret", "no-bucket"],
+)
+def test_what_could_not_be_published_is_not_compiled(pod: Pod, identity: str, env: dict[str, str], reason: str) -> None:
+    ended = pod.run("toolkit", identity=identity, PREHEAT_REQUEST=json.dumps(REQUEST), **env)
+    assert (ended.code, ended.message["reason"]) == (70, reason), ended.message
+    assert "secret" not in (ended.stdout + ended.stderr).replace("Secret", "")
+
+
+def test_a_store_out_of_reach_may_be_back_in_time(pod: Pod) -> None:
+    ended = toolkit(pod, PREHEAT_STORE_ENDPOINT="http://127.0.0.1:9")
+    assert ended.code == 0
+    assert "StoreUnreachable" in ended.stdout
+
+
+def test_the_tenant_is_marked_once(admin: Any, pod: Pod) -> None:
+    key = pod.keys.tenant_marker
+    assert toolkit(pod).code == 0
+    before = admin.head_object(Bucket=BUCKET, Key=key)["LastModified"]
+    assert admin.get_object(Bucket=BUCKET, Key=key)["Body"].read() == b'{"formatVersion":1}'
+    assert toolkit(pod).code == 0
+    assert admin.head_object(Bucket=BUCKET, Key=key)["LastModified"] == before
+
+
 def lose_a_result(pod: Pod) -> str:
     """Publish as the former Job did, and leave nothing in the pod."""
     write_out(pod, artifact(b"compiled" * 1000))
@@ -92,7 +123,7 @@ def test_what_cannot_be_used_is_compiled_anew(admin: Any, pod: Pod, harm: str) -
         for item in admin.list_objects_v2(Bucket=BUCKET, Prefix=f"{pod.keys.prefix}blobs/")["Contents"]:
             admin.delete_object(Bucket=BUCKET, Key=item["Key"])
     else:
-        env["PREHEAT_STORE_BUCKET"] = "no-such-bucket"
+        env["PREHEAT_STORE_ENDPOINT"] = "http://127.0.0.1:9"
     ended = toolkit(pod, request, **env)
     assert ended.code == 0
     assert ended.log["recovered"] is None

@@ -24,6 +24,11 @@ class Keys:
         """What a bucket policy for this tenant is scoped to."""
         return f"{LAYOUT_VERSION}/{self.tenant}/"
 
+    @property
+    def tenant_marker(self) -> str:
+        """Key of the object that says that the tenant exists; whoever may write it may publish."""
+        return f"{self.prefix}tenant.json"
+
     def blob(self, sha256: str) -> str:
         """Key of a piece, by the hash of its stored bytes."""
         return f"{self.prefix}blobs/sha256/{_hex(sha256)}"
