@@ -14,6 +14,8 @@ SOURCES := $(CURDIR)/operator:$(CURDIR)/compiler_job:$(CURDIR)/tests
 export PATH := $(VENV)/bin:$(PATH)
 export PYTHONPATH := $(SOURCES)
 LAB = $(PY) -m lab
+# tests/conftest.py says which tests go together; the one that takes longest must come first.
+WORKERS := -n 2 --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help venv lint format lock unit test soak bench cluster-up cluster-down cluster-status env images demo demo-down
@@ -48,7 +50,7 @@ unit: $(VENV)/.complete ## tests without a cluster and without compiling
 	pytest tests/unit -m "not cluster and not torch and not soak" $(ARGS)
 
 test: lint ## everything that gates a change, on a cluster made for it
-	$(LAB) --name test run --fresh -- pytest -m "not soak" --ignore=tests/cluster/lab $(ARGS)
+	$(LAB) --name test run --fresh -- pytest -m "not soak" --ignore=tests/cluster/lab $(WORKERS) $(ARGS)
 
 soak: $(VENV)/.complete ## the long tests in full, and those of the cluster itself
 	pytest tests/unit --hypothesis-profile=soak $(ARGS)
