@@ -15,7 +15,7 @@ pytest_plugins = ("lab.fixtures",)
 
 # No deadline: how long an example takes says something about the machine only. Hypothesis prints what reproduces a failure.
 settings.register_profile("gate", deadline=None, print_blob=True)
-settings.register_profile("soak", deadline=None, print_blob=True, max_examples=5000)
+settings.register_profile("soak", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("gate")
 
 TESTS = Path(__file__).resolve().parent
