@@ -23,6 +23,17 @@ def world(lab: Lab) -> World:
     return World(lab=lab, installed=lab.install_preheat())
 
 
+@pytest.fixture(scope="session")
+def ready(world: World) -> Iterator[kit.Kube]:
+    """A namespace in which the model tiny is ready for its first image; its Deployment has no pods.
+
+    Compiling takes most of the time of these tests, so those that need no compile of their own share this one.
+    """
+    with world.namespace("ready") as found:
+        world.ready_tiny(found)
+        yield found
+
+
 @pytest.fixture
 def kube(world: World, request: pytest.FixtureRequest) -> Iterator[kit.Kube]:
     """A fresh namespace of the test's own, with the store's credentials."""

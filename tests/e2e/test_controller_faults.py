@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 
+def controllers(world: World) -> list[str]:
+    """The uids of the controller's pods."""
+    return [p["metadata"]["uid"] for p in world.admin.list("pods", world.installed.controller_selector)]
+
+
 def the_job(kube: kit.Kube) -> dict[str, Any] | None:
     found = kube.list("jobs")
     assert len(found) <= 1, "one Job for a target"
@@ -31,19 +36,20 @@ def start(world: World, kube: kit.Kube) -> str:
     return image
 
 
-def test_killed_after_it_created_the_job(world: World, kube: kit.Kube) -> None:
+def test_killed_after_it_created_the_job_and_down_from_the_publish_to_the_status_write(
+    world: World, kube: kit.Kube
+) -> None:
     image = start(world, kube)
     job = kit.wait_for("the Job", lambda: the_job(kube), timeout=60, every=0.05)
+    killed = controllers(world)[0]
     world.kill_controller()
-    kit.wait_ready_model(kube, "tiny", image=image)
-    after = the_job(kube)
-    assert after is not None
-    assert after["metadata"]["uid"] == job["metadata"]["uid"]
-
-
-def test_killed_after_the_publish_and_before_the_status_write(world: World, kube: kit.Kube) -> None:
-    image = start(world, kube)
-    job = kit.wait_for("the Job", lambda: the_job(kube), timeout=60)
+    kit.wait_for("the killed one to go", lambda: killed not in controllers(world), timeout=60)
+    world.wait_controller()
+    kit.wait_for(
+        "the one that follows to adopt the Job",
+        lambda: kit.condition(kube.get("compiledmodel", "tiny"), "Progressing").get("reason") == "Compiling",
+        timeout=60,
+    )
     with world.controller_down():
         kit.wait_for("the Job's end", lambda: finished(kube), timeout=600, every=2)
         model = kube.get("compiledmodel", "tiny")

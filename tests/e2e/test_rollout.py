@@ -30,13 +30,11 @@ def new_pod(kube: kit.Kube, app: str, image: str) -> dict[str, Any]:
 
 
 def test_a_second_image_is_compiled_while_pods_of_the_first_stay_hot_and_undo_is_hot_at_once(
-    world: World, kube: kit.Kube
+    world: World, ready: kit.Kube
 ) -> None:
+    kube = ready
     first, second = world.image("tiny"), world.image("tiny", VERSION="2")
     assert first != second
-    kube.apply(kit.deployment("tiny", first, label="tiny", replicas=0))
-    kube.apply(kit.compiled_model("tiny", keepIf={"minSpeedup": "0"}))
-    kit.wait_ready_model(kube, "tiny", image=first)
     kit.scale(kube, "tiny", 1)
     assert kit.measure(kube, "tiny", kit.wait_ready_pod(kube, "tiny"), calls=5).outcome == "hot"
 
@@ -57,3 +55,4 @@ def test_a_second_image_is_compiled_while_pods_of_the_first_stay_hot_and_undo_is
     undone = kit.measure(kube, "tiny", kit.wait_ready_pod(kube, "tiny", image=first), calls=5)
     assert undone.outcome == "hot", undone.reason
     assert jobs_ever(kube) == before, "nothing is compiled again"
+    kit.scale(kube, "tiny", 0)

@@ -10,25 +10,17 @@ import kit
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from e2e.world import World
 
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture(scope="module")
-def hot(world: World) -> Iterator[kit.Kube]:
-    """A namespace in which the model tiny is ready."""
-    with world.namespace("altered") as kube:
-        world.ready_tiny(kube)
-        yield kube
-
-
-def manifest_of(kube: kit.Kube) -> str:
+def manifest_key(world: World, kube: kit.Kube) -> str:
+    """Where the manifest of the tiny model's first image lies in the store."""
     model = kube.get("compiledmodel", "tiny")
     assert model is not None
-    return str(model["status"]["revisions"][0]["manifest"])
+    digest = next(r["manifest"] for r in model["status"]["revisions"] if r["image"] == world.image("tiny"))
+    return f"{world.tenant(kube.namespace)}/manifests/sha256/{digest.removeprefix('sha256:')}.json"
 
 
 def start(world: World, kube: kit.Kube, name: str) -> kit.Served:
@@ -41,38 +33,37 @@ def nothing_visible(kube: kit.Kube, pod: str) -> bool:
     return listing.strip() == ""
 
 
-def test_an_altered_piece(world: World, hot: kit.Kube) -> None:
-    prefix = world.tenant(hot.namespace)
-    manifest = json.loads(world.read(f"{prefix}/manifests/sha256/{manifest_of(hot).removeprefix('sha256:')}.json"))
+def test_an_altered_piece(world: World, ready: kit.Kube) -> None:
+    manifest = json.loads(world.read(manifest_key(world, ready)))
     piece = max(
         (p for t in manifest["targets"] for f in t["files"] for p in f["pieces"]), key=lambda p: p["storedSize"]
     )
-    key = f"{prefix}/blobs/sha256/{piece['sha256']}"
+    key = f"{world.tenant(ready.namespace)}/blobs/sha256/{piece['sha256']}"
     original = world.read(key)
     middle = len(original) // 2
     with world.replaced(key, original[:middle] + bytes(64) + original[middle + 64 :]):
-        result = start(world, hot, "altered")
-        assert nothing_visible(hot, result.pod)
+        result = start(world, ready, "altered")
+        assert nothing_visible(ready, result.pod)
     assert result.outcome == "cold"
     assert "PieceCorrupt" in result.reason
-    hot.run("delete", "deployment", "altered")
+    ready.run("delete", "deployment", "altered")
 
 
-def test_a_replaced_manifest(world: World, hot: kit.Kube) -> None:
-    key = f"{world.tenant(hot.namespace)}/manifests/sha256/{manifest_of(hot).removeprefix('sha256:')}.json"
+def test_a_replaced_manifest(world: World, ready: kit.Kube) -> None:
+    key = manifest_key(world, ready)
     forged = json.loads(world.read(key))
     forged["targets"][0]["message"] = "altered"
     with world.replaced(key, json.dumps(forged, sort_keys=True, separators=(",", ":")).encode() + b"\n"):
-        result = start(world, hot, "replaced")
-        assert nothing_visible(hot, result.pod)
+        result = start(world, ready, "replaced")
+        assert nothing_visible(ready, result.pod)
     assert result.outcome == "cold"
     assert "ManifestCorrupt" in result.reason
-    hot.run("delete", "deployment", "replaced")
+    ready.run("delete", "deployment", "replaced")
 
 
-def test_the_store_healed_the_pod_is_hot_again(world: World, hot: kit.Kube) -> None:
-    assert start(world, hot, "healed").outcome == "hot"
-    hot.run("delete", "deployment", "healed")
+def test_the_store_healed_the_pod_is_hot_again(world: World, ready: kit.Kube) -> None:
+    assert start(world, ready, "healed").outcome == "hot"
+    ready.run("delete", "deployment", "healed")
 
 
 def forged_job(kube: kit.Kube, real: dict[str, Any], digest: str, image: str) -> dict[str, Any]:

@@ -8,19 +8,9 @@ import kit
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from e2e.world import World
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def hot(world: World) -> Iterator[kit.Kube]:
-    """A namespace in which the model tiny is ready."""
-    with world.namespace("ready") as kube:
-        world.ready_tiny(kube)
-        yield kube
 
 
 def pod_of(kube: kit.Kube, app: str) -> dict[str, Any]:
@@ -35,32 +25,32 @@ def annotation(pod: dict[str, Any], name: str) -> str:
     return (pod["metadata"].get("annotations") or {}).get(f"preheat.dev/{name}", "")
 
 
-def test_with_the_controller_down_pods_start_hot(world: World, hot: kit.Kube) -> None:
+def test_with_the_controller_down_pods_start_hot(world: World, ready: kit.Kube) -> None:
     with world.controller_down():
-        hot.apply(kit.deployment("tiny", world.image("tiny"), name="orphan", label="tiny"))
-        result = served(hot, "orphan")
+        ready.apply(kit.deployment("tiny", world.image("tiny"), name="orphan", label="tiny"))
+        result = served(ready, "orphan")
     assert (result.outcome, result.injected) == ("hot", "yes")
-    hot.run("delete", "deployment", "orphan")
+    ready.run("delete", "deployment", "orphan")
 
 
-def test_an_image_without_a_revision_starts_as_it_is_and_says_so(world: World, hot: kit.Kube) -> None:
+def test_an_image_without_a_revision_starts_as_it_is_and_says_so(world: World, ready: kit.Kube) -> None:
     unseen = world.image("tiny", VERSION="unseen")
     with world.controller_down():
-        hot.apply(kit.deployment("tiny", unseen, name="unseen", label="tiny"))
-        pod = pod_of(hot, "unseen")
+        ready.apply(kit.deployment("tiny", unseen, name="unseen", label="tiny"))
+        pod = pod_of(ready, "unseen")
     assert annotation(pod, "manifest") == "none"
     assert annotation(pod, "injected").startswith("no: ")
     assert unseen in annotation(pod, "injected")
     assert "initContainers" not in pod["spec"]
-    hot.run("delete", "deployment", "unseen")
+    ready.run("delete", "deployment", "unseen")
 
 
-def test_a_model_that_nobody_declared_starts_as_it_is_and_says_so(world: World, hot: kit.Kube) -> None:
-    hot.apply(kit.deployment("tiny", world.image("tiny"), name="stranger", label="no-such-model"))
-    pod = pod_of(hot, "stranger")
+def test_a_model_that_nobody_declared_starts_as_it_is_and_says_so(world: World, ready: kit.Kube) -> None:
+    ready.apply(kit.deployment("tiny", world.image("tiny"), name="stranger", label="no-such-model"))
+    pod = pod_of(ready, "stranger")
     assert "no-such-model" in annotation(pod, "injected")
     assert "initContainers" not in pod["spec"]
-    hot.run("delete", "deployment", "stranger")
+    ready.run("delete", "deployment", "stranger")
 
 
 def test_in_a_namespace_without_any_model_the_controller_says_so(world: World, kube: kit.Kube) -> None:
@@ -73,39 +63,39 @@ def test_in_a_namespace_without_any_model_the_controller_says_so(world: World, k
     assert kit.wait_for("the annotation", said, timeout=60).startswith("no: ")
 
 
-def test_without_the_store_the_pod_starts_cold_and_says_so(world: World, hot: kit.Kube) -> None:
+def test_without_the_store_the_pod_starts_cold_and_says_so(world: World, ready: kit.Kube) -> None:
     with world.store_down():
-        hot.apply(kit.deployment("tiny", world.image("tiny"), name="storeless", label="tiny"))
-        result = served(hot, "storeless")
+        ready.apply(kit.deployment("tiny", world.image("tiny"), name="storeless", label="tiny"))
+        result = served(ready, "storeless")
     assert result.outcome == "cold"
     assert "StoreUnreachable" in result.reason
-    hot.run("delete", "deployment", "storeless")
+    ready.run("delete", "deployment", "storeless")
 
 
-def test_without_credentials_the_pod_starts_cold_and_says_so(world: World, hot: kit.Kube) -> None:
-    with world.without_secret(hot, "preheat-fetch"):
-        hot.apply(kit.deployment("tiny", world.image("tiny"), name="keyless", label="tiny"))
-        result = served(hot, "keyless")
+def test_without_credentials_the_pod_starts_cold_and_says_so(world: World, ready: kit.Kube) -> None:
+    with world.without_secret(ready, "preheat-fetch"):
+        ready.apply(kit.deployment("tiny", world.image("tiny"), name="keyless", label="tiny"))
+        result = served(ready, "keyless")
     assert result.outcome == "cold"
     assert "StoreCredentialsMissing" in result.reason or "StoreDenied" in result.reason
-    hot.run("delete", "deployment", "keyless")
+    ready.run("delete", "deployment", "keyless")
 
 
-def test_fetch_killed_for_memory_does_not_stop_the_pod(world: World, hot: kit.Kube) -> None:
+def test_fetch_killed_for_memory_does_not_stop_the_pod(world: World, ready: kit.Kube) -> None:
     thing = kit.deployment("tiny", world.image("tiny"), name="small", label="tiny")
     container = thing["spec"]["template"]["spec"]["containers"][0]
     container["command"] = ["sleep", "infinity"]
     del container["readinessProbe"]
     # fetch gets the limits of the container it serves; nothing that loads torch has this little.
     container["resources"] = {"requests": {"memory": "40Mi"}, "limits": {"memory": "40Mi"}}
-    hot.apply(thing)
-    pod = pod_of(hot, "small")
-    receipt = hot.run("exec", pod["metadata"]["name"], "--", "cat", "/opt/preheat/fetch.json")
+    ready.apply(thing)
+    pod = pod_of(ready, "small")
+    receipt = ready.run("exec", pod["metadata"]["name"], "--", "cat", "/opt/preheat/fetch.json")
     assert '"Killed"' in receipt
-    hot.run("delete", "deployment", "small", "--grace-period=0", "--force")
+    ready.run("delete", "deployment", "small", "--grace-period=0", "--force")
 
 
-def test_a_quota_and_a_limit_range_count_the_pod_as_without_preheat(world: World, hot: kit.Kube) -> None:
+def test_a_quota_and_a_limit_range_count_the_pod_as_without_preheat(world: World, ready: kit.Kube) -> None:
     image = world.image("tiny")
     plain = kit.deployment("tiny", image, name="plain", label="")
     labelled = kit.deployment("tiny", image, name="labelled", label="tiny")
@@ -123,34 +113,34 @@ def test_a_quota_and_a_limit_range_count_the_pod_as_without_preheat(world: World
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "narrow"},
         "spec": {"hard": {"requests.cpu": "300m", "requests.memory": "600Mi", "limits.cpu": "2", "limits.memory": "2Gi", "pods": "1"}},
     }  # fmt: skip
-    hot.run("scale", "deployment", "--all", "--replicas=0")
-    kit.wait_for("no pods", lambda: not hot.list("pods", "app"), timeout=60)
-    hot.apply(limits, quota)
+    ready.run("scale", "deployment", "--all", "--replicas=0")
+    kit.wait_for("no pods", lambda: not ready.list("pods", "app"), timeout=60)
+    ready.apply(limits, quota)
     try:
         for thing, expected in ((plain, ""), (labelled, "hot")):
-            hot.apply(thing)
-            result = served(hot, thing["metadata"]["name"])
+            ready.apply(thing)
+            result = served(ready, thing["metadata"]["name"])
             assert result.outcome == expected, result.reason
             used = kit.wait_for(
                 "the quota",
-                lambda: (hot.get("resourcequota", "narrow") or {}).get("status", {}).get("used"),
+                lambda: (ready.get("resourcequota", "narrow") or {}).get("status", {}).get("used"),
                 timeout=30,
             )
             assert used["requests.memory"] == "600Mi"
-            hot.run("delete", "deployment", thing["metadata"]["name"])
-            kit.wait_for("no pods", lambda: not hot.list("pods", "app"), timeout=60)
+            ready.run("delete", "deployment", thing["metadata"]["name"])
+            kit.wait_for("no pods", lambda: not ready.list("pods", "app"), timeout=60)
     finally:
-        hot.run("delete", "resourcequota/narrow", "limitrange/narrow")
+        ready.run("delete", "resourcequota/narrow", "limitrange/narrow")
 
 
 def test_when_the_product_image_cannot_be_pulled_injection_pauses_and_the_pod_starts(
-    world: World, hot: kit.Kube
+    world: World, ready: kit.Kube
 ) -> None:
     with world.product_image_gone():
-        hot.apply(kit.deployment("tiny", world.image("tiny"), name="unpulled", label="tiny"))
-        pod = kit.wait_ready_pod(hot, "unpulled", timeout=300)
+        ready.apply(kit.deployment("tiny", world.image("tiny"), name="unpulled", label="tiny"))
+        pod = kit.wait_ready_pod(ready, "unpulled", timeout=300)
         assert annotation(pod, "injected").startswith("no: ")
-        degraded = kit.condition(hot.get("compiledmodel", "tiny"), "Degraded")
+        degraded = kit.condition(ready.get("compiledmodel", "tiny"), "Degraded")
         assert (degraded["status"], degraded["reason"]) == ("True", "InjectionPaused")
         assert "pull" in degraded["message"]
-    hot.run("delete", "deployment", "unpulled")
+    ready.run("delete", "deployment", "unpulled")

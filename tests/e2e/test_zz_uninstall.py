@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 
-def test_uninstall_leaves_no_stuck_object(world: World, kube: kit.Kube) -> None:
+def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: kit.Kube) -> None:
     image = world.image("tiny")
-    world.ready_tiny(kube)
-    kit.scale(kube, "tiny", 1)
-    before = kit.wait_ready_pod(kube, "tiny")
-    # A second Job is running when everything goes.
-    kube.apply(kit.compiled_model("tiny", keepIf={"minSpeedup": "0.01"}))
+    kit.scale(ready, "tiny", 1)
+    before = kit.wait_ready_pod(ready, "tiny")
+    # One model is ready, and the Job of another is running when everything goes.
+    kube.apply(kit.deployment("tiny", image, label="tiny", replicas=0))
+    kube.apply(kit.compiled_model("tiny", keepIf={"minSpeedup": "0"}))
     kit.wait_for(
         "a running compile pod",
         lambda: [
@@ -30,9 +30,13 @@ def test_uninstall_leaves_no_stuck_object(world: World, kube: kit.Kube) -> None:
     )
     world.uninstall()
     try:
-        kit.wait_for("no compile pods", lambda: not kube.list("pods", "preheat.dev/compiledmodel"), timeout=90)
-        assert not kube.list("jobs")
-        after = kit.wait_ready_pod(kube, "tiny")
+        for each in (ready, kube):
+            gone = kit.wait_for(
+                "no compile pods", lambda each=each: not each.list("pods", "preheat.dev/compiledmodel"), timeout=90
+            )
+            assert gone
+            assert not each.list("jobs")
+        after = kit.wait_ready_pod(ready, "tiny")
         assert after["metadata"]["uid"] == before["metadata"]["uid"], "running pods go on"
         kube.apply(kit.deployment("tiny", image, name="later", label="tiny"))
         later = kit.wait_ready_pod(kube, "later")
@@ -42,6 +46,7 @@ def test_uninstall_leaves_no_stuck_object(world: World, kube: kit.Kube) -> None:
         ]
         assert not [p for p in left if "preheat" in p["metadata"]["name"]]
         # Models stay (so an upgrade by reinstalling loses nothing), and nothing holds them.
-        kube.run("delete", "compiledmodel", "tiny", "--wait=true", timeout=60)
+        for each in (ready, kube):
+            each.run("delete", "compiledmodel", "tiny", "--wait=true", timeout=60)
     finally:
         world.install()

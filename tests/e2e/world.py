@@ -95,6 +95,11 @@ class World:
         """Kill the controller as a node failure would: at once, without a word."""
         self.admin.run("delete", "pods", "-l", self.installed.controller_selector, "--force", "--grace-period=0")
 
+    def wait_controller(self) -> None:
+        """Wait until a controller serves."""
+        name = self.installed.controller
+        self.admin.run("rollout", "status", f"deployment/{name}", "--timeout=120s", timeout=130)
+
     @contextlib.contextmanager
     def controller_down(self) -> Iterator[None]:
         """Take the controller away."""
@@ -105,7 +110,7 @@ class World:
             yield
         finally:
             self.admin.run("scale", "deployment", name, "--replicas=1")
-            self.admin.run("rollout", "status", f"deployment/{name}", "--timeout=120s", timeout=130)
+            self.wait_controller()
 
     # --- the store ---
 
