@@ -137,6 +137,7 @@ def report(results: dict[str, Any]) -> str:
     about = (
         f"Commit {results['commit']}, {results['date']}, {results['machine']}, torch {results['torch']}. Medians of fresh processes "
         "in interleaved pairs; the interval is the 95 % order-statistic interval of the pairs' median ratio. Cold is one start. "
+        "Every model is kept here whatever its speed, also one that loses by being compiled and that the usual gate rejects. "
         "`make bench` makes this file."
     )
     lines = ["# First answer: hot against eager", "", about, ""]
@@ -180,8 +181,7 @@ def main() -> int:
         env |= weights(Path(folder), env)
         for model, shape in MODELS.items():
             results["models"][model] = compare(model, shape, env=env, pairs=arguments.pairs, calls=arguments.calls)
-    # The target stands when the interval reaches it: noise alone must neither pass nor fail it.
-    results["met"] = all(m["hot_over_eager"]["total_seconds"]["low"] <= TARGET for m in results["models"].values())
+    results["met"] = all(m["hot_over_eager"]["total_seconds"]["estimate"] <= TARGET for m in results["models"].values())
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "first-answer.json").write_text(json.dumps(results, indent=2) + "\n")
     (arguments.out / "first-answer.md").write_text(report(results))
