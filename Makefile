@@ -5,10 +5,13 @@
 #   KEEP=1              make test and friends: leave the cluster up
 #   ARGS="-k name"      more words for pytest
 
-PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do \
+ifndef PYTHON
+PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+endif
 CACHE := $(or $(PREHEAT_CACHE),$(HOME)/.cache/preheat)
-VENV := $(CACHE)/venv-$(shell sha256sum requirements/dev.txt | cut -c1-16)
+VERSION := $(shell $(PYTHON) -c 'import sys; print("{}.{}".format(*sys.version_info))' 2>/dev/null)
+VENV := $(CACHE)/venv-$(VERSION)-$(shell sha256sum requirements/dev.txt | cut -c1-16)
 PY := $(VENV)/bin/python
 SOURCES := $(CURDIR)/operator:$(CURDIR)/compiler_job:$(CURDIR)/tests
 export PATH := $(VENV)/bin:$(PATH)

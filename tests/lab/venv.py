@@ -1,4 +1,4 @@
-"""Makes the development environment: a virtual environment in the cache, keyed by requirements/dev.txt.
+"""Makes the development environment: a virtual environment in the cache, keyed by Python and requirements/dev.txt.
 
 Why it exists: it must work on a machine that has nothing but Python 3.11 or later, from pinned and hashed packages
 only, so pip (which is there) installs uv (pinned), and uv installs the rest in a fraction of pip's time.
@@ -30,8 +30,9 @@ _LOCK = (
 
 
 def path(requirements: Path = _DEV) -> Path:
-    """Where the environment of this requirements file is, or will be."""
-    return cache_root() / f"venv-{hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]}"
+    """Where the environment of this requirements file and of the Python that runs this is, or will be."""
+    version = "{}.{}".format(*sys.version_info)
+    return cache_root() / f"venv-{version}-{hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]}"
 
 
 def ensure() -> Path:
