@@ -17,8 +17,8 @@ SOURCES := $(CURDIR)/operator:$(CURDIR)/compiler_job:$(CURDIR)/tests
 export PATH := $(VENV)/bin:$(PATH)
 export PYTHONPATH := $(SOURCES)
 LAB = $(PY) -m lab
-# tests/conftest.py says which tests go together; the one that takes longest must come first.
-WORKERS := -n 2 --dist loadgroup --no-loadscope-reorder
+# tests/conftest.py says which tests go together, and in which order.
+WORKERS := -n 2 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help venv lint format lock unit test soak bench cluster-up cluster-down cluster-status env images demo demo-down

@@ -6,7 +6,7 @@ They start nothing by themselves; a test that asks for one, and is run without a
 beside them all the rest.
 """
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -18,15 +18,30 @@ settings.register_profile("gate", deadline=None, print_blob=True)
 settings.register_profile("soak", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("gate")
 
-TESTS = Path(__file__).resolve().parent
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep each folder's tests in one worker, since they share what they start, and begin with what takes longest."""
-    folders = {item: item.path.parent.relative_to(TESTS) for item in items}
-    for item, folder in folders.items():
-        item.add_marker(pytest.mark.xdist_group(str(folder)))
+    """Begin with the tests that take longest."""
     last = len(items)
     order = {item: i for i, item in enumerate(items)}
-    items.sort(key=lambda item: order[item] - (last if folders[item].parts[:1] == ("e2e",) else 0))
+    items.sort(key=lambda item: order[item] - (last if folder(item.nodeid) == "tests/e2e" else 0))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep each folder's tests in one worker, since they share what they start.
+
+    Not by xdist's groups: xdist 3.8 marks them in a way that pytest 9.2 does not see, and deals the tests out singly.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFolder(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return folder(nodeid)
+
+    return ByFolder(config, log)
+
+
+def folder(nodeid: str) -> str:
+    """The folder of a test, from its node id."""
+    return nodeid.partition("::")[0].rpartition("/")[0]
