@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import kit
 import pytest
@@ -31,6 +31,14 @@ def compiled_something(kube: kit.Kube, pod: str) -> str:
     Importing torchvision already makes the folders, so only files count.
     """
     return kube.run("exec", pod, "-c", "server", "--", "find", "/tmp", "-type", "f", "-path", "*torchinductor*").strip()
+
+
+def deployed(kube: kit.Kube, name: str) -> dict[str, Any]:
+    """The pod template of a Deployment, as the API server has it."""
+    found = kube.get("deployment", name)
+    assert found is not None
+    template: dict[str, Any] = found["spec"]["template"]
+    return template
 
 
 def one_pod(kube: kit.Kube, example: str, image: str, *, label: str, env: dict[str, str] | None = None) -> kit.Served:
@@ -67,11 +75,10 @@ def test_an_image_classifier_starts_hot(world: World, kube: kit.Kube) -> None:
     assert not {m for m in added if m.startswith(("torch._inductor", "torch._dynamo", "triton"))}
     assert compiled_something(kube, hot.pod) == ""
 
-    # The label is the only difference between the two Deployments.
-    with_label, without = (kit.deployment("vision", image, label=label) for label in ("vision", ""))
-    del with_label["spec"]["template"]["metadata"]["labels"]["preheat.dev/model"]
-    assert with_label == without
-    cold = one_pod(kube, "vision", image, label="")
+    with_label = deployed(kube, "vision")
+    cold = one_pod(kube, "vision", image, label="", env=SHOW_IMPORTS)
+    assert with_label["metadata"]["labels"].pop("preheat.dev/model") == "vision"
+    assert deployed(kube, "vision") == with_label, "the label is the only difference"
     assert cold.outcome == ""
     assert cold.answer["logits"] == pytest.approx(eager.answer["logits"], abs=TOLERANCE)
     assert compiled_something(kube, cold.pod) != ""
@@ -87,9 +94,16 @@ def test_a_pitch_tracker_hears_440_hertz_hot_and_rejected(world: World, kube: ki
     kube.apply(kit.compiled_model("pitch", keepIf={"minSpeedup": "0"}))
     kept = kit.wait_ready_model(kube, "pitch", image=image)["status"]["targets"][0]
     assert kept["verdict"] == "Kept"
-    hot = one_pod(kube, "pitch", image, label="pitch")
+    hot = one_pod(kube, "pitch", image, label="pitch", env=SHOW_IMPORTS)
     assert hot.outcome == "hot", hot.reason
     assert abs(cents(hot.answer["hertz"], 440)) < 20
+    assert not {m for m in imports(kube, hot.pod) if m.startswith(("torch._inductor", "torch._dynamo", "triton"))}
+    assert compiled_something(kube, hot.pod) == ""
+
+    cold = one_pod(kube, "pitch", image, label="")
+    assert cold.outcome == ""
+    assert compiled_something(kube, cold.pod) != ""
+    assert abs(cents(cold.answer["hertz"], 440)) < 20
 
     kube.apply(kit.compiled_model("pitch", keepIf={"minSpeedup": "1000"}))
     rejected = kit.wait_ready_model(kube, "pitch", image=image)["status"]["targets"][0]

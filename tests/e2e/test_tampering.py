@@ -116,8 +116,29 @@ def test_a_forged_job_with_the_right_name_waits(world: World, kube: kit.Kube) ->
         kit.wait_for(
             "the forged Job's end", lambda: kube.list("jobs")[0].get("status", {}).get("succeeded"), timeout=120
         )
+    conflict = kit.wait_for(
+        "the conflict to be said",
+        lambda: next(
+            (
+                c
+                for c in [kit.condition(kube.get("compiledmodel", "tiny"), "Degraded")]
+                if c.get("reason") == "JobConflict"
+            ),
+            None,
+        ),
+        timeout=60,
+    )
+    assert real["metadata"]["name"] in conflict["message"]
+    # While the forgery is the only Job that finished, a pod starts as it is, and says so.
+    kube.apply(kit.deployment("tiny", image, name="meanwhile", label="tiny", env={"COMPILE": "0"}))
+    meanwhile = kit.wait_ready_pod(kube, "meanwhile")
+    assert meanwhile["metadata"]["annotations"]["preheat.dev/manifest"] == "none"
+    assert meanwhile["metadata"]["annotations"]["preheat.dev/injected"].startswith("no: ")
+    kube.run("delete", "deployment", "meanwhile")
     model = kit.wait_ready_model(kube, "tiny", image=image)
     assert digest not in json.dumps(model)
+    forged = kube.get("job", real["metadata"]["name"])
+    assert forged is None or forged["spec"]["template"]["spec"]["containers"][0]["name"] == "publish"
     index = kube.get("compiledmodelindex", "preheat")
     assert index is not None
     assert digest not in json.dumps(index)

@@ -92,6 +92,9 @@ def test_fetch_killed_for_memory_does_not_stop_the_pod(world: World, ready: kit.
     pod = pod_of(ready, "small")
     receipt = ready.run("exec", pod["metadata"]["name"], "--", "cat", "/opt/preheat/fetch.json")
     assert '"Killed"' in receipt
+    assert "memory" in receipt
+    said = ready.run("logs", pod["metadata"]["name"], "-c", "preheat-fetch")
+    assert '"Killed"' in said
     ready.run("delete", "deployment", "small", "--grace-period=0", "--force")
 
 

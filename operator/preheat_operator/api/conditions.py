@@ -45,6 +45,7 @@ class ConditionReason(StrEnum):
     TEMPLATE_REFUSED = "TemplateRefused"
     JOB_REFUSED = "JobRefused"
     VOLUME_NOT_SHAREABLE = "VolumeNotShareable"
+    VOLUME_UNAVAILABLE = "VolumeUnavailable"
     IMAGE_UNAVAILABLE = "ImageUnavailable"
     IMAGE_PYTHON_PATH_UNSUPPORTED = "ImagePythonPathUnsupported"
     TARGETS_FAILED = "TargetsFailed"
@@ -70,6 +71,7 @@ _BLOCKED = frozenset(
         ConditionReason.TEMPLATE_REFUSED,
         ConditionReason.JOB_REFUSED,
         ConditionReason.VOLUME_NOT_SHAREABLE,
+        ConditionReason.VOLUME_UNAVAILABLE,
         ConditionReason.IMAGE_UNAVAILABLE,
         ConditionReason.ALL_TARGETS_FAILED,
         ConditionReason.NO_CAPACITY,

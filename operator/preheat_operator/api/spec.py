@@ -67,7 +67,7 @@ class Hardware(ApiModel):
     node_selector: dict[str, Annotated[str, Field(max_length=63)]] | None = Field(
         default=None,
         max_length=16,
-        description="Labels of the nodes that compile. Default: the workload's own selector.",
+        description="Labels of the nodes that compile, added to the workload's own selector; of a label in both, the one here counts. Default: the workload's own.",
     )
     cpu_isa: CpuIsa = Field(
         default=CpuIsa.X86_64_V3,

@@ -1,7 +1,7 @@
 """What the controller reports: a bounded summary. Figures and fingerprints live in the manifest, in the store."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -11,6 +11,7 @@ from preheat_operator.api.spec import MAX_HARDWARE, MAX_TARGETS
 
 Digest = Annotated[str, Field(max_length=71, pattern="^sha256:[0-9a-f]{64}$")]
 DecimalText = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?$")]
+MAX_TARGET_MESSAGE: Final = 512
 ShortName = Annotated[str, Field(max_length=63)]
 
 
@@ -89,6 +90,11 @@ class Target(ApiModel):
         description="Seconds to the first answer of a fresh process from the artifact. Absent: not measured.",
     )
     size: int | None = Field(default=None, ge=0, description="Bytes of the artifact. Absent: there is none.")
+    message: str | None = Field(
+        default=None,
+        max_length=MAX_TARGET_MESSAGE,
+        description="What the compile Job says of a target that is not Kept, cut to its length. Absent: nothing more.",
+    )
 
 
 class CompiledModelStatus(ApiModel):

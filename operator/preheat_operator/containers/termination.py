@@ -21,21 +21,34 @@ PLAIN_BYTES: Final = 3500
 """Above this the list of targets is compressed."""
 MAX_BYTES: Final = 4096
 MAX_REASON_CHARACTERS: Final = 1024
+MAX_WORDS: Final = 500
+"""Characters said of one target that is not kept."""
 
 
 def published(digest: str, image_python_path: str | None, targets: Sequence[Target]) -> bytes:
     """Return the message of a success. `targets` are those of this Job's hardware profile."""
-    head: dict[str, Any] = {"v": 1, "digest": digest, "pythonPath": image_python_path}
+    document = _verdicts({"v": 1, "digest": digest, "pythonPath": image_python_path}, targets)
+    # What went wrong must be read where people look; the manifest holds all of it.
+    words: dict[str, str] = {}
+    for target in sorted((t for t in targets if t.verdict != "Kept"), key=lambda t: t.verdict != "Failed"):
+        more = words | {f"{target.module}/{target.bucket}": target.message[:MAX_WORDS]}
+        if len(_dump({**document, "words": more})) > MAX_BYTES:
+            break
+        words = more
+    return _dump({**document, "words": words} if words else document)
+
+
+def _verdicts(head: dict[str, Any], targets: Sequence[Target]) -> dict[str, Any]:
     lines = [_line(target) for target in targets]
-    plain = _dump({**head, "targets": lines})
-    if len(plain) <= PLAIN_BYTES:
+    plain = {**head, "targets": lines}
+    if len(_dump(plain)) <= PLAIN_BYTES:
         return plain
-    compressed = _dump({**head, "targetsZ": _compressed(lines)})
-    if len(compressed) <= MAX_BYTES:
+    compressed = {**head, "targetsZ": _compressed(lines)}
+    if len(_dump(compressed)) <= MAX_BYTES:
         return compressed
     # Names beyond reason: the verdicts still fit without the figures, which the manifest holds anyway.
-    short = _dump({**head, "targetsZ": _compressed([line.rsplit("|", 3)[0] + "|||" for line in lines])})
-    return short if len(short) <= MAX_BYTES else _dump(head)
+    short = {**head, "targetsZ": _compressed([line.rsplit("|", 3)[0] + "|||" for line in lines])}
+    return short if len(_dump(short)) <= MAX_BYTES else head
 
 
 def failed(reason: str, message: str) -> bytes:

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 NO_POD_AFTER = timedelta(seconds=30)
 # Nothing tells us that a pull began to fail or an event was written, so while a pod waits it is looked at this often.
 LOOK_AGAIN = timedelta(seconds=15)
-_VOLUME_EVENTS = ("FailedAttachVolume", "FailedMount")
+# What the kubelet and the volume controller write of a volume that is attached elsewhere, and of any other trouble.
+_VOLUME_EVENTS = {
+    "FailedAttachVolume": ConditionReason.VOLUME_NOT_SHAREABLE,
+    "FailedMount": ConditionReason.VOLUME_UNAVAILABLE,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +67,10 @@ def waiting(
     if any(container.started for container in pod.containers.values()):
         return None
     trouble = troubles.get(pod.uid, "")
-    if trouble.startswith(_VOLUME_EVENTS):
+    volume = _VOLUME_EVENTS.get(trouble.partition(":")[0])
+    if volume is not None:
         return Wait(
-            reason=ConditionReason.VOLUME_NOT_SHAREABLE,
+            reason=volume,
             message=f"pod {pod.name} cannot mount a volume: {plain(trouble, limit=512)}",
             needs_person=True,
             look_again_at=now + LOOK_AGAIN,

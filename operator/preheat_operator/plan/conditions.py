@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from preheat_operator.api.conditions import REASONS_OF_CONDITION, ConditionReason, ConditionType
-from preheat_operator.api.enums import RevisionState
+from preheat_operator.api.enums import RevisionState, Verdict
 from preheat_operator.api.status import Condition
 from preheat_operator.plan.termination import plain
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from preheat_operator.api.status import Revision
+    from preheat_operator.api.status import Revision, Target
     from preheat_operator.plan.profile import Note
 
 _Status = Literal["True", "False"]
@@ -44,12 +44,13 @@ _MAX_MESSAGE = 2048
 class Standing:
     """What the conditions are about.
 
-    `revision` is the wanted one, None when there is nothing to compile from. `blockers` are notes that need a person
+    `revision` is the wanted one, None when there is nothing to compile from; `targets` are its verdicts. `blockers` are notes that need a person
     before anything is compiled; `withholding` ones keep pods from what is compiled; `overlays` need a person and leave
     the rest alone; `settled`: the revision had failed before this pass, so that what was said then still holds.
     """
 
     revision: Revision | None
+    targets: Sequence[Target] = ()
     suspended: bool = False
     notes: Sequence[Note] = ()
     blockers: Sequence[Note] = ()
@@ -125,7 +126,7 @@ def _claims(standing: Standing, before: Condition | None) -> tuple[_Claim, _Clai
         )
     revision = standing.revision
     if revision is not None and revision.state == RevisionState.READY:
-        ready, progressing, troubles = _of_ready(revision)
+        ready, progressing, troubles = _of_ready(revision, _why(standing.targets))
     elif revision is not None and revision.state == RevisionState.FAILED:
         ready, progressing, troubles = _of_failed(standing, revision, before)
     else:
@@ -145,7 +146,7 @@ def _claims(standing: Standing, before: Condition | None) -> tuple[_Claim, _Clai
     return ready, progressing, degraded
 
 
-def _of_ready(revision: Revision) -> tuple[_Claim, _Claim, list[_Claim]]:
+def _of_ready(revision: Revision, why: str) -> tuple[_Claim, _Claim, list[_Claim]]:
     count = counts(revision)
     told = f"revision {revision.name} of image {revision.image}: {_told(count)}"
     complete = _Claim(status="False", reason=ConditionReason.COMPLETE, message=told)
@@ -153,7 +154,7 @@ def _of_ready(revision: Revision) -> tuple[_Claim, _Claim, list[_Claim]]:
     if count["failed"]:
         only = not count["kept"] and not count["rejected"]
         reason = ConditionReason.ALL_TARGETS_FAILED if only else ConditionReason.TARGETS_FAILED
-        troubles.append(_Claim(status="True", reason=reason, message=f"{told}; see status.targets for the reasons"))
+        troubles.append(_Claim(status="True", reason=reason, message=f"{told}; {why}"))
     if count["no_capacity"]:
         where = ", ".join(h.name for h in revision.hardware if h.no_capacity)
         message = f"no node took the compile pod of: {where}; check spec.hardware and free nodes"
@@ -164,7 +165,7 @@ def _of_ready(revision: Revision) -> tuple[_Claim, _Claim, list[_Claim]]:
         message = f"{told}; pods run eager, loosen spec.keepIf to keep artifacts"
         return _Claim(status="True", reason=ConditionReason.NOTHING_KEPT, message=message), complete, troubles
     reason = ConditionReason.ALL_TARGETS_FAILED
-    message = f"{told}; see status.targets for the reasons"
+    message = f"{told}; {why}"
     return _Claim(status="False", reason=reason, message=message), complete, troubles
 
 
@@ -180,7 +181,7 @@ def _of_failed(standing: Standing, revision: Revision, before: Condition | None)
         message = f"revision {revision.name}: no node took its compile pods; check spec.hardware and free nodes"
     else:
         reason = ConditionReason.ALL_TARGETS_FAILED
-        message = f"revision {revision.name}: {_told(count)}; see status.targets for the reasons"
+        message = f"revision {revision.name}: {_told(count)}; {_why(standing.targets)}"
     claim = _Claim(status="False", reason=reason, message=message)
     return claim, claim, [_Claim(status="True", reason=reason, message=message)]
 
@@ -211,6 +212,16 @@ def counts(revision: Revision) -> Counter[str]:
     for entry in revision.hardware:
         total.update(kept=entry.kept, rejected=entry.rejected, failed=entry.failed, no_capacity=entry.no_capacity)
     return total
+
+
+def _why(targets: Sequence[Target]) -> str:
+    """The first failed target in its own words, and where the others are."""
+    failed = [t for t in targets if t.verdict == Verdict.FAILED]
+    if not failed:
+        return "see status.targets for the reasons"
+    first = failed[0]
+    words = f"{first.module}/{first.bucket} on {first.hardware}: {first.reason}{f': {first.message}' if first.message else ''}"
+    return words if len(failed) == 1 else f"{words} (the others are in status.targets)"
 
 
 def _told(count: Counter[str]) -> str:

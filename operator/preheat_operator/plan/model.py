@@ -211,6 +211,7 @@ def _conclude(
     under_way = revision.state in (RevisionState.PENDING, RevisionState.COMPILING)
     standing = Standing(
         revision=revision,
+        targets=targets,
         suspended=under_way and model.spec.suspend == Suspend.ENABLED,
         notes=(*(n for s in work.steps for n in s.notes), *work.joined.notes),
         blockers=tuple(

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from preheat_operator.api.conditions import ConditionReason
 from preheat_operator.api.enums import HardwareState, Verdict, VerdictReason
-from preheat_operator.api.status import RevisionHardware, Target
+from preheat_operator.api.status import MAX_TARGET_MESSAGE, RevisionHardware, Target
 from preheat_operator.plan.capacity import Wait, waiting
 from preheat_operator.plan.objects import JobState, JobView, PodView
 from preheat_operator.plan.retry import POLICIES, may_retry, not_before
-from preheat_operator.plan.termination import Published, TargetName
+from preheat_operator.plan.termination import Published, TargetName, plain
 from preheat_operator.plan.verdicts import GaveUp, RetryCause, TryAgain, outcome
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _finish(
         ended = tuple(
             Target(
                 module=t.module, bucket=t.bucket, hardware=entry.name, verdict=e.verdict, reason=e.reason.value,
-                speedup=e.speedup, first_answer=e.first_answer, size=e.size,
+                speedup=e.speedup, first_answer=e.first_answer, size=e.size, message=e.message,
             )
             if (e := reported.get(t)) is not None
             # A manifest without a word on a target we asked for: it is not served, and that is Preheat's fault.
@@ -173,7 +173,7 @@ def _finish(
         done = _terminal(entry, (*verdicts, *ended), manifest=ending.digest)
         return Step(entry=done, targets=(*verdicts, *ended), has_python_path=True, python_path=ending.python_path)
     if isinstance(ending, GaveUp):
-        ended = tuple(_target(t, entry.name, Verdict.FAILED, ending.reason) for t in open_targets)
+        ended = tuple(_target(t, entry.name, Verdict.FAILED, ending.reason, ending.message) for t in open_targets)
         done = _terminal(entry, (*verdicts, *ended), manifest=None)
         return Step(
             entry=done, targets=(*verdicts, *ended),
@@ -181,14 +181,14 @@ def _finish(
         )  # fmt: skip
     if ending.without in open_targets and ending.without is not None:
         reason = VerdictReason.OUT_OF_MEMORY if ending.cause == RetryCause.OUT_OF_MEMORY else VerdictReason.KILLED
-        verdicts = (*verdicts, _target(ending.without, entry.name, Verdict.FAILED, reason))
+        verdicts = (*verdicts, _target(ending.without, entry.name, Verdict.FAILED, reason, ending.message))
         open_targets = tuple(t for t in open_targets if t != ending.without)
     if open_targets and may_retry(cause=ending.cause, attempt=entry.attempt):
         again = entry.model_copy(update={"state": HardwareState.PENDING, "attempt": entry.attempt + 1})
         earliest = not_before(cause=ending.cause, attempt=entry.attempt, ended_at=job.finished_at)
         return Step(entry=again, targets=verdicts, notes=(retry_note(ending),), look_again_at=max(now, earliest))
     policy = POLICIES[ending.cause]
-    ended = tuple(_target(t, entry.name, Verdict.FAILED, policy.verdict) for t in open_targets)
+    ended = tuple(_target(t, entry.name, Verdict.FAILED, policy.verdict, ending.message) for t in open_targets)
     done = _terminal(entry, (*verdicts, *ended), manifest=None)
     return Step(entry=done, targets=(*verdicts, *ended), notes=(Note(reason=policy.condition, message=ending.message),))
 
@@ -237,8 +237,11 @@ def _terminal(entry: RevisionHardware, verdicts: Sequence[Target], *, manifest: 
     )  # fmt: skip
 
 
-def _target(target: TargetName, hardware: str, verdict: Verdict, reason: VerdictReason) -> Target:
-    return Target(module=target.module, bucket=target.bucket, hardware=hardware, verdict=verdict, reason=reason.value)
+def _target(target: TargetName, hardware: str, verdict: Verdict, reason: VerdictReason, message: str = "") -> Target:
+    return Target(
+        module=target.module, bucket=target.bucket, hardware=hardware, verdict=verdict, reason=reason.value,
+        message=plain(message, limit=MAX_TARGET_MESSAGE) or None,
+    )  # fmt: skip
 
 
 def _with_stop(done: Step, older: tuple[JobView, ...]) -> Step:

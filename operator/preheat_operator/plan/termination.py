@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from preheat_operator.api.enums import REASONS_OF_VERDICT, Verdict, VerdictReason
+from preheat_operator.api.status import MAX_TARGET_MESSAGE
 
 # Kubernetes keeps the last 4096 bytes of a message; what they may unpack to is bounded here.
 _MAX_MESSAGE = 8192
@@ -41,7 +42,10 @@ class TargetName:
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How one target ended, as `publish` reports it. Figures are decimal strings; `size` is in bytes."""
+    """How one target ended, as `publish` reports it. Figures are decimal strings; `size` is in bytes.
+
+    `message`, for people, is said of targets that were not kept, as far as there was room.
+    """
 
     target: TargetName
     verdict: Verdict
@@ -49,6 +53,7 @@ class Ending:
     speedup: str | None = None
     first_answer: str | None = None
     size: int | None = None
+    message: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +95,9 @@ def read_publish(message: str) -> Published | Complaint | None:
     if not isinstance(lines, list) or len(lines) > _MAX_TARGETS:
         return None
     endings: dict[TargetName, Ending] = {}
+    words = document.get("words")
     for line in lines:
-        ending = _ending(line)
+        ending = _ending(line, words if isinstance(words, dict) else {})
         if ending is not None:
             endings.setdefault(ending.target, ending)
     return Published(digest=digest, python_path=python_path, endings=tuple(endings.values()))
@@ -164,7 +170,7 @@ def _target(value: object) -> TargetName | None:
     return TargetName(module=module, bucket=bucket)
 
 
-def _ending(line: object) -> Ending | None:
+def _ending(line: object, words: dict[str, Any]) -> Ending | None:
     if not isinstance(line, str) or len(line) > 512 or line.count("|") != 6:
         return None
     module, bucket, verdict_text, reason_text, speedup, first_answer, size = line.split("|")
@@ -182,4 +188,5 @@ def _ending(line: object) -> Ending | None:
         speedup=speedup if _DECIMAL.fullmatch(speedup) else None,
         first_answer=first_answer if _DECIMAL.fullmatch(first_answer) else None,
         size=int(size) if _WHOLE.fullmatch(size) else None,
+        message=plain(words.get(str(target)), limit=MAX_TARGET_MESSAGE) or None,
     )

@@ -273,6 +273,7 @@ VERBS = {
     ("batch", "jobs", "create"): True,
     ("", "pods", "patch"): True,
     ("", "events", "create"): True,
+    ("", "events", "list"): True,
     ("apps", "statefulsets", "watch"): True,
 }
 

@@ -156,8 +156,11 @@ class Simulation:
                 ],
             }
 
-    def publish(self, job: dict[str, Any], manifest: str, *targets: str) -> None:
-        message = json.dumps({"v": 1, "digest": manifest, "pythonPath": None, "targets": list(targets)})
+    def publish(
+        self, job: dict[str, Any], manifest: str, *targets: str, words: dict[str, object] | None = None
+    ) -> None:
+        document = {"v": 1, "digest": manifest, "pythonPath": None, "targets": list(targets)}
+        message = json.dumps(document | ({"words": words} if words is not None else {}))
         self.end(job, ok=True, ends={"publish": (0, "Completed", message)})
 
     def condition(self, kind: str) -> tuple[str, str]:

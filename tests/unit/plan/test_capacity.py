@@ -38,6 +38,7 @@ def test_a_pod_without_a_node_waits_and_then_there_is_no_capacity() -> None:
     [
         ({"containers": {"compile": ContainerView(name="compile", waiting_reason="ImagePullBackOff")}}, {}, "ImageUnavailable"),
         ({"scheduled_at": START}, {"pod": "FailedAttachVolume: Multi-Attach error"}, "VolumeNotShareable"),
+        ({"scheduled_at": START}, {"pod": 'FailedMount: configmap "settings" not found'}, "VolumeUnavailable"),
         ({"scheduled_at": START}, {"pod": "FailedCreatePodSandBox: x"}, "Compiling"),
     ],
 )  # fmt: skip

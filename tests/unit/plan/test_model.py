@@ -71,6 +71,34 @@ def test_verdicts_become_conditions(line: str, ready: tuple[str, str], degraded:
     assert world.condition("Progressing") == ("False", "Complete")
 
 
+def test_a_failed_target_says_what_to_do_where_people_look() -> None:
+    world = Simulation(body=spec(buckets=("one", "two")))
+    world.settle()
+    words = {"main/one": "KeyError: 'x' (model.py:7).\nCheck torch.factory.", "main/two": "no such file", "other": 3}
+    failures = ("main|one|Failed|FactoryFailed|||", "main|two|Failed|InputsRefused|||")
+    world.publish(world.open_jobs()[0], digest("a"), *failures, words=words)
+    world.settle()
+    world.pass_once()
+    assert [t["message"] for t in world.status["targets"]] == [
+        "KeyError: 'x' (model.py:7). Check torch.factory.",
+        "no such file",
+    ]
+    for kind in ("Ready", "Degraded"):
+        (message,) = (c["message"] for c in world.status["conditions"] if c["type"] == kind)
+        assert "main/one on cpu: FactoryFailed: KeyError: 'x' (model.py:7). Check torch.factory." in message
+        assert "the others are in status.targets" in message
+
+
+@pytest.mark.parametrize("words", [[], "x", 7, {"main/one": {}}, {"main/one": "x" * 4000}])
+def test_words_that_are_none_are_left_out_or_cut(words: object) -> None:
+    world = Simulation()
+    world.settle()
+    world.publish(world.open_jobs()[0], digest("a"), FAILED, words=words)  # type: ignore[arg-type]
+    world.settle()
+    (target,) = world.status["targets"]
+    assert len(target.get("message") or "") <= 512
+
+
 def test_one_failed_target_of_two_is_served_and_said() -> None:
     world = Simulation(body=spec(buckets=("one", "two")))
     world.settle()

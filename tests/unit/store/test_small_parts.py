@@ -188,6 +188,20 @@ def test_a_short_termination_message_is_plain() -> None:
     assert message == {"v": 1, "digest": "sha256:x", "pythonPath": "/app", "targets": ["main|batch|Kept|Faster|1.75||"]}
 
 
+def test_what_went_wrong_is_in_the_termination_message_failures_first() -> None:
+    rejected = replace(TARGET, bucket="slow", verdict="Rejected", reason="SpeedupBelowMinimum", message="it is slower")
+    failed = replace(
+        TARGET, bucket="broken", verdict="Failed", reason="FactoryFailed", message="model.py:3: " + "x" * 900
+    )
+    message = json.loads(termination.published("sha256:x", None, [TARGET, rejected, failed]))
+    assert list(message["words"]) == ["main/broken", "main/slow"]
+    assert message["words"]["main/broken"] == "model.py:3: " + "x" * 488
+    many = [replace(failed, bucket=f"broken{n}") for n in range(50)]
+    full = termination.published("sha256:x", None, many)
+    assert len(full) <= 4096
+    assert 0 < len(json.loads(full)["words"]) < 50
+
+
 @given(st.integers(0, 256), st.integers(1, 63), st.integers(0, 2000), st.randoms(use_true_random=False))
 def test_a_termination_message_always_fits_and_has_the_digest(
     count: int, length: int, path: int, chance: random.Random
