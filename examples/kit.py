@@ -130,13 +130,13 @@ def condition(thing: dict[str, Any] | None, kind: str) -> dict[str, Any]:
 
 
 def wait_ready_model(
-    kube: Kube, name: str, *, timeout: float = 900, image: str = "", tell: Callable[[str], None] = lambda _: None
+    kube: Kube, name: str, *, timeout: float = 900, image: str = "", tell: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
     """Wait until the CompiledModel has a ready revision (for `image`, if given) and return it; tell what goes on."""
     said: set[str] = set()
 
     def say(line: str) -> None:
-        if line and line not in said:
+        if tell and line and line not in said:
             said.add(line)
             tell(line)
 
@@ -146,7 +146,7 @@ def wait_ready_model(
             return None
         progress = condition(model, "Progressing")
         say(f"{progress.get('reason', '')}: {progress.get('message', '')}")
-        if progress.get("status") == "True":
+        if tell and progress.get("status") == "True":
             say(compile_log_line(kube, name))
         observed = (model.get("status") or {}).get("observedGeneration") == model["metadata"]["generation"]
         revisions = (model.get("status") or {}).get("revisions") or []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import kit
 import pytest
+
+from e2e.world import wait_degraded
 
 if TYPE_CHECKING:
     from e2e.world import World
@@ -13,19 +15,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 
-def degraded(kube: kit.Kube, reason: str, *, timeout: float) -> dict[str, Any]:
-    def probe() -> dict[str, Any] | None:
-        found = kit.condition(kube.get("compiledmodel", "tiny"), "Degraded")
-        return found if found.get("reason") == reason else None
-
-    found: dict[str, Any] = kit.wait_for(f"Degraded: {reason}", probe, timeout=timeout, every=1)
-    return found
-
-
 def test_a_factory_that_fails_names_the_line_and_a_retry_is_not_needed(world: World, kube: kit.Kube) -> None:
     kube.apply(kit.deployment("tiny", world.image("tiny"), label="tiny", env={"TINY_SEED": "none"}, replicas=0))
     kube.apply(kit.compiled_model("tiny"))
-    found = degraded(kube, "AllTargetsFailed", timeout=180)
+    found = wait_degraded(kube, "AllTargetsFailed", timeout=180)
     assert "FactoryFailed" in found["message"]
     assert "model.py" in found["message"], "the user's own file"
     model = kube.get("compiledmodel", "tiny")
@@ -41,4 +34,4 @@ def test_a_quota_that_refuses_the_compile_pod_is_quoted(world: World, kube: kit.
     }  # fmt: skip
     kube.apply(quota, kit.deployment("tiny", world.image("tiny"), label="tiny", replicas=0))
     kube.apply(kit.compiled_model("tiny"))
-    assert "exceeded quota: none" in degraded(kube, "JobRefused", timeout=180)["message"]
+    assert "exceeded quota: none" in wait_degraded(kube, "JobRefused", timeout=180)["message"]

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import kit
 import pytest
 
+from e2e.world import jobs_ever
+
 if TYPE_CHECKING:
     from e2e.world import World
 
@@ -41,12 +43,7 @@ def test_killed_at_random_moments(world: World, number: int) -> None:
             world.kill_controller()
             kills += 1
         model = kit.wait_ready_model(kube, "tiny", image=image)
-        made = {
-            (event["involvedObject"]["kind"], event["involvedObject"]["uid"])
-            for event in kube.list("events")
-            if event["reason"] == "SuccessfulCreate" and event["involvedObject"]["kind"] == "Job"
-        }
-        assert len(made) == 1, f"one Job in spite of {kills} kills"
+        assert len(jobs_ever(kube)) == 1, f"one Job in spite of {kills} kills"
         assert [t["verdict"] for t in model["status"]["targets"]] == ["Kept"]
         kit.scale(kube, "tiny", 1)
         assert kit.measure(kube, "tiny", kit.wait_ready_pod(kube, "tiny"), calls=5).outcome == "hot"

@@ -7,20 +7,12 @@ from typing import TYPE_CHECKING, Any
 import kit
 import pytest
 
+from e2e.world import jobs_ever
+
 if TYPE_CHECKING:
     from e2e.world import World
 
 pytestmark = pytest.mark.cluster
-
-
-def jobs_ever(kube: kit.Kube) -> set[str]:
-    """Every Job that ever made a pod here; the events stay after a finished Job was removed."""
-    events = kube.list("events")
-    return {
-        event["involvedObject"]["uid"]
-        for event in events
-        if event["reason"] == "SuccessfulCreate" and event["involvedObject"]["kind"] == "Job"
-    }
 
 
 def new_pod(kube: kit.Kube, app: str, image: str) -> dict[str, Any]:

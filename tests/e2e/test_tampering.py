@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import kit
 import pytest
 
+from e2e.world import wait_degraded
+
 if TYPE_CHECKING:
     from e2e.world import World
 
@@ -116,18 +118,7 @@ def test_a_forged_job_with_the_right_name_waits(world: World, kube: kit.Kube) ->
         kit.wait_for(
             "the forged Job's end", lambda: kube.list("jobs")[0].get("status", {}).get("succeeded"), timeout=120
         )
-    conflict = kit.wait_for(
-        "the conflict to be said",
-        lambda: next(
-            (
-                c
-                for c in [kit.condition(kube.get("compiledmodel", "tiny"), "Degraded")]
-                if c.get("reason") == "JobConflict"
-            ),
-            None,
-        ),
-        timeout=60,
-    )
+    conflict = wait_degraded(kube, "JobConflict", timeout=60)
     assert real["metadata"]["name"] in conflict["message"]
     # While the forgery is the only Job that finished, a pod starts as it is, and says so.
     kube.apply(kit.deployment("tiny", image, name="meanwhile", label="tiny", env={"COMPILE": "0"}))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import kit
 
@@ -19,6 +19,26 @@ if TYPE_CHECKING:
 
     from lab import Lab
     from lab.install import Installed
+
+
+def jobs_ever(kube: kit.Kube) -> set[str]:
+    """Every Job that ever made a pod in the namespace; the events stay after a finished Job was removed."""
+    return {
+        event["involvedObject"]["uid"]
+        for event in kube.list("events")
+        if event["reason"] == "SuccessfulCreate" and event["involvedObject"]["kind"] == "Job"
+    }
+
+
+def wait_degraded(kube: kit.Kube, reason: str, *, timeout: float) -> dict[str, Any]:
+    """Wait until the model tiny is Degraded for this reason, and return the condition."""
+
+    def probe() -> dict[str, Any] | None:
+        found = kit.condition(kube.get("compiledmodel", "tiny"), "Degraded")
+        return found if found.get("reason") == reason else None
+
+    found: dict[str, Any] = kit.wait_for(f"Degraded: {reason}", probe, timeout=timeout, every=1)
+    return found
 
 
 @dataclass(kw_only=True)

@@ -20,6 +20,15 @@ BUCKET = "preheat"
 TENANT = "cluster.prod"
 
 
+# Identity, environment, and the reason with which a container that must write gives up.
+REFUSALS: dict[str, tuple[str, dict[str, str], str]] = {
+    "read-only": ("fetch", {}, "StoreDenied"),
+    "wrong-key": ("wrong", {}, "StoreDenied"),
+    "no-secret": ("missing", {}, "StoreCredentialsMissing"),
+    "no-bucket": ("publish", {"PREHEAT_STORE_BUCKET": "no-such-bucket"}, "StoreDenied"),
+}
+
+
 @dataclass(frozen=True)
 class S3Server:
     endpoint: str

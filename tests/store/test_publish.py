@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from preheat_runtime.manifest import Manifest, canonical_json, digest_of
-from store.kit import BUCKET, REQUEST, Container, Pod, artifact, revision_files, target, write_out
+from store.kit import BUCKET, REFUSALS, REQUEST, Container, Pod, artifact, revision_files, target, write_out
 from store.proxy import Behaviour, proxy
 
 if TYPE_CHECKING:
@@ -200,15 +200,12 @@ def test_a_request_that_cannot_be_read(pod: Pod, env: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("identity", "env", "reason"),
     [
-        ("fetch", {}, "StoreDenied"),
-        ("wrong", {}, "StoreDenied"),
-        ("missing", {}, "StoreCredentialsMissing"),
-        ("publish", {"PREHEAT_STORE_BUCKET": "no-such-bucket"}, "StoreDenied"),
+        *REFUSALS.values(),
         ("publish", {"PREHEAT_STORE_BUCKET": ""}, "StoreDenied"),
         ("publish", {"PREHEAT_STORE_ENDPOINT": "s3.example.org"}, "StoreDenied"),
         ("publish", {"PREHEAT_STORE_CA": "/nonexistent/ca.crt"}, "StoreDenied"),
     ],
-    ids=["read-only", "wrong-key", "no-secret", "no-bucket", "bucket-unset", "endpoint-no-url", "no-ca"],
+    ids=[*REFUSALS, "bucket-unset", "endpoint-no-url", "no-ca"],
 )
 def test_a_store_that_refuses(admin: Any, pod: Pod, identity: str, env: dict[str, str], reason: str) -> None:
     write_out(pod, artifact(MODEL))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from store.kit import BUCKET, REQUEST, Container, Pod, artifact, write_out
+from store.kit import BUCKET, REFUSALS, REQUEST, Container, Pod, artifact, write_out
 
 FORMER = "11111111-0000-4000-8000-000000000001"
 NOW = "22222222-0000-4000-8000-000000000002"
@@ -46,16 +46,7 @@ def test_a_request_that_cannot_be_read(pod: Pod) -> None:
     assert not (pod.directory / "request.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("identity", "env", "reason"),
-    [
-        ("fetch", {}, "StoreDenied"),
-        ("wrong", {}, "StoreDenied"),
-        ("missing", {}, "StoreCredentialsMissing"),
-        ("publish", {"PREHEAT_STORE_BUCKET": "no-such-bucket"}, "StoreDenied"),
-    ],
-    ids=["read-only", "wrong-key", "no-secret", "no-bucket"],
-)
+@pytest.mark.parametrize(("identity", "env", "reason"), REFUSALS.values(), ids=REFUSALS)
 def test_what_could_not_be_published_is_not_compiled(pod: Pod, identity: str, env: dict[str, str], reason: str) -> None:
     ended = pod.run("toolkit", identity=identity, PREHEAT_REQUEST=json.dumps(REQUEST), **env)
     assert (ended.code, ended.message["reason"]) == (70, reason), ended.message

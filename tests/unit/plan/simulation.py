@@ -156,9 +156,7 @@ class Simulation:
                 ],
             }
 
-    def publish(
-        self, job: dict[str, Any], manifest: str, *targets: str, words: dict[str, object] | None = None
-    ) -> None:
+    def publish(self, job: dict[str, Any], manifest: str, *targets: str, words: object = None) -> None:
         document = {"v": 1, "digest": manifest, "pythonPath": None, "targets": list(targets)}
         message = json.dumps(document | ({"words": words} if words is not None else {}))
         self.end(job, ok=True, ends={"publish": (0, "Completed", message)})

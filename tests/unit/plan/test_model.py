@@ -93,7 +93,7 @@ def test_a_failed_target_says_what_to_do_where_people_look() -> None:
 def test_words_that_are_none_are_left_out_or_cut(words: object) -> None:
     world = Simulation()
     world.settle()
-    world.publish(world.open_jobs()[0], digest("a"), FAILED, words=words)  # type: ignore[arg-type]
+    world.publish(world.open_jobs()[0], digest("a"), FAILED, words=words)
     world.settle()
     (target,) = world.status["targets"]
     assert len(target.get("message") or "") <= 512
