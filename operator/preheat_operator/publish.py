@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from preheat_operator.api import names
-from preheat_operator.containers import termination
+from preheat_operator.containers import exits, termination
 from preheat_operator.containers.merging import merge
 from preheat_operator.containers.recovery import recover
 from preheat_operator.containers.request import JobRequest, RequestError
@@ -37,11 +37,6 @@ if TYPE_CHECKING:
 
     from preheat_runtime.manifest import Target
 
-EXIT_OK: Final = 0
-EXIT_RETRY: Final = 1
-EXIT_REQUEST: Final = 64
-EXIT_INTERNAL: Final = 66
-EXIT_REFUSED: Final = 70
 PATIENCE_SECONDS: Final = 120
 """How long an unreachable store is tried again before the pod fails: its successor would have to compile anew."""
 MAX_PARTS: Final = 64
@@ -52,19 +47,19 @@ def main(*, patience: float = PATIENCE_SECONDS) -> int:
     """Publish and report; returns the exit code of docs/contracts.md, 4."""
     env = os.environ
     try:
-        message, code = _publish_patiently(env, patience), EXIT_OK
+        message, code = _publish_patiently(env, patience), exits.OK
     except RequestError as error:
-        message, code = termination.failed("Internal", str(error)), EXIT_REQUEST
+        message, code = termination.failed("Internal", str(error)), exits.REQUEST
     except (ResultError, UntrustedFileError, FileNotFoundError) as error:
         message, code = (
             termination.failed("Internal", f"the compile step left no usable result: {error}"),
-            EXIT_INTERNAL,
+            exits.INTERNAL,
         )
     except StoreError as error:
         message, code = termination.failed(error.reason, str(error)), _exit_code(error)
     except Exception as error:
         traceback.print_exc()
-        message, code = termination.failed("Internal", f"{type(error).__name__}: {error}"), EXIT_INTERNAL
+        message, code = termination.failed("Internal", f"{type(error).__name__}: {error}"), exits.INTERNAL
     termination.write(message, env)
     _log("done", code=code, answer=json.loads(message))
     return code
@@ -173,8 +168,8 @@ def _parts(env: Mapping[str, str]) -> list[str]:
 
 def _exit_code(error: StoreError) -> int:
     if error.retry is Retry.LATER:
-        return EXIT_RETRY
-    return EXIT_REFUSED if error.reason in ("StoreDenied", "StoreCredentialsMissing") else EXIT_INTERNAL
+        return exits.RETRY
+    return exits.REFUSED if error.reason in ("StoreDenied", "StoreCredentialsMissing") else exits.INTERNAL
 
 
 def _log(event: str, **fields: object) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from preheat_operator.api import names
-from preheat_operator.containers import sources, termination
+from preheat_operator.containers import exits, sources, termination
 from preheat_operator.containers.files import remove
 from preheat_operator.containers.request import JobRequest, RequestError
 from preheat_runtime.manifest import canonical_json
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
     from preheat_operator.store.errors import StoreError
 
-EXIT_OK: Final = 0
-EXIT_REQUEST: Final = 64
-EXIT_INTERNAL: Final = 66
-EXIT_REFUSED: Final = 70
 TENANT_MARKER: Final = b'{"formatVersion":1}'
 
 
@@ -42,21 +38,21 @@ def main() -> int:
         if refusal := _refusal(env):
             termination.write(termination.failed(refusal.reason, str(refusal)), env)
             _log("failed", reason=refusal.reason, message=str(refusal))
-            return EXIT_REFUSED
+            return exits.REFUSED
         digest = _recovered(env, request)
         if digest is not None:
             _write(directory / "out" / "recovered.json", canonical_json({"digest": digest}))
     except RequestError as error:
         termination.write(termination.failed("Internal", str(error)), env)
         _log("failed", message=str(error))
-        return EXIT_REQUEST
+        return exits.REQUEST
     except OSError as error:
         message = f"{directory} cannot be laid out: {error.strerror or error}"
         termination.write(termination.failed("Internal", message), env)
         _log("failed", message=message)
-        return EXIT_INTERNAL
+        return exits.INTERNAL
     _log("ready", recovered=digest, targets=len(request.targets))
-    return EXIT_OK
+    return exits.OK
 
 
 def lay_out(directory: Path, request: JobRequest) -> None:

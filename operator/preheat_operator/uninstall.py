@@ -23,8 +23,8 @@ from preheat_operator.plan.objects import read_job, read_pod
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Below the hook's own deadline in the chart's values (300 s), so that the reason of a failure is printed.
-DEADLINE_SECONDS: Final = 240.0
+# Of the hook's own deadline: what ends by itself can still say why it failed.
+SHARE_OF_DEADLINE: Final = 0.8
 _POLL_SECONDS = 1.0
 
 
@@ -110,17 +110,23 @@ def main() -> int:
     if not namespace or not controller:
         _say("PREHEAT_NAMESPACE and PREHEAT_CONTROLLER must name the controller's Deployment; the chart sets them")
         return 2
+    timeout = os.environ.get("PREHEAT_UNINSTALL_TIMEOUT", "")
+    if not timeout.isdecimal():
+        _say(
+            f"PREHEAT_UNINSTALL_TIMEOUT: {timeout!r} is no number of seconds; it is the value uninstall.timeoutSeconds"
+        )
+        return 2
     try:
-        asyncio.run(_main(namespace, controller))
+        asyncio.run(_main(namespace, controller, seconds=int(timeout) * SHARE_OF_DEADLINE))
     except (UninstallError, ApiError) as error:
         _say(f"failed: {error}")
         return 1
     return 0
 
 
-async def _main(namespace: str, controller: str) -> None:
+async def _main(namespace: str, controller: str, *, seconds: float) -> None:
     async with connect() as api:
-        await uninstall(api, namespace=namespace, controller=controller, seconds=DEADLINE_SECONDS, say=_say)
+        await uninstall(api, namespace=namespace, controller=controller, seconds=seconds, say=_say)
 
 
 def _say(line: str) -> None:

@@ -35,6 +35,8 @@ def test_a_second_image_is_compiled_while_pods_of_the_first_stay_hot_and_undo_is
     other = kit.deployment("tiny", first, name="replacement", label="tiny")
     kube.apply(other)
     assert kit.measure(kube, "tiny", kit.wait_ready_pod(kube, "replacement"), calls=5).outcome == "hot"
+    revisions = kube.get("compiledmodel", "tiny")["status"]["revisions"]
+    assert {r["image"]: r["state"] for r in revisions}.get(second) != "Ready", "the second was still being compiled"
     model = kit.wait_ready_model(kube, "tiny", image=second)
     assert {r["image"]: r["state"] for r in model["status"]["revisions"]} == {first: "Ready", second: "Ready"}
     assert model["status"]["revisions"][0]["image"] == second, "newest first"

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING
 import kit
 import pytest
 
+from e2e.world import jobs_ever
+
 if TYPE_CHECKING:
     from e2e.world import World
 
 pytestmark = pytest.mark.cluster
+
+CLUSTER_SCOPED = (
+    "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings", "clusterroles", "clusterrolebindings", "priorityclasses",
+)  # fmt: skip
 
 
 def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: kit.Kube) -> None:
@@ -41,12 +48,21 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
         kube.apply(kit.deployment("tiny", image, name="later", label="tiny"))
         later = kit.wait_ready_pod(kube, "later")
         assert "initContainers" not in later["spec"]
-        left = json.loads(kube.run("get", "mutatingadmissionpolicies,validatingadmissionpolicies", "-o", "json"))[
-            "items"
-        ]
-        assert not [p for p in left if "preheat" in p["metadata"]["name"]]
-        # Models stay (so an upgrade by reinstalling loses nothing), and nothing holds them.
-        for each in (ready, kube):
-            each.run("delete", "compiledmodel", "tiny", "--wait=true", timeout=60)
+        kinds = ",".join([*CLUSTER_SCOPED, "compiledmodelindices"])
+        left = json.loads(kube.run("get", kinds, "--all-namespaces", "-o", "json"))["items"]
+        assert not [f"{o['kind']} {o['metadata']['name']}" for o in left if "preheat" in o["metadata"]["name"]]
+        # Models stay, and nothing holds them.
+        kube.run("delete", "compiledmodel", "tiny", "--wait=true", timeout=60)
     finally:
         world.install()
+
+    # Installed again, what was published serves, and nothing is compiled anew.
+    jobs = jobs_ever(ready)
+    kit.scale(ready, "tiny", 0)
+    kit.wait_for(
+        "the index", lambda: "|" in (ready.get("compiledmodelindex", "preheat") or {}).get("models", ""), timeout=90
+    )
+    kit.scale(ready, "tiny", 1)
+    assert kit.measure(ready, "tiny", kit.wait_ready_pod(ready, "tiny"), calls=5).outcome == "hot"
+    assert jobs_ever(ready) == jobs
+    kit.scale(ready, "tiny", 0)

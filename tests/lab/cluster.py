@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from lab.binaries import Binaries
 from lab.command import LabError, run, wait_for
 from lab.images import Images
 from lab.node import Node
-from lab.paths import REPOSITORY, tool
+from lab.paths import REPOSITORY, cache_root, tool
 from lab.progress import say, step
 from lab.s3 import S3
 
@@ -136,6 +137,7 @@ def up(name: str) -> Lab:
             _take_down(layout)
             layout = layouts.allocate(name)
             lab = Lab(layout=layout, binaries=binaries)
+        _require_room(layout)
         try:
             _start(lab)
         except BaseException:
@@ -177,6 +179,20 @@ def status(name: str) -> list[str]:
             run([tool("kubectl"), "--kubeconfig", str(layout.kubeconfig), "get", "nodes"], timeout=20, check=False)
         )
     return lines
+
+
+# A kubelet evicts pods, and takes no new ones, long before the disk is full; what then waits does so without a word.
+_LEAST_FREE_BYTES = 8 * 2**30
+
+
+def _require_room(layout: Layout) -> None:
+    for folder in {layout.root, cache_root()}:
+        free = shutil.disk_usage(folder).free
+        if free < _LEAST_FREE_BYTES:
+            raise LabError(
+                f"only {free / 2**30:.1f} GiB are free in {folder}, and a lab needs {_LEAST_FREE_BYTES // 2**30}: "
+                f"delete what is old in {cache_root()}, or set PREHEAT_CACHE to a folder on a larger disk"
+            )
 
 
 _PARTS = (daemons.HOLDER, *controlplane.PARTS, "containerd", "kubelet", "kube-proxy", registry.DAEMON, "s3")

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from apiserver.fixtures import eventually
 from lab.binaries import Binaries
 
@@ -43,10 +45,26 @@ def start_controller_manager(server: ApiServer) -> None:
         server.processes.append(subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=_die_with_parent))
 
 
-def environment(server: ApiServer) -> dict[str, str]:
+def kubeconfig_of(server: ApiServer, namespace: str, account: str) -> Path:
+    """Write a kubeconfig for a service account, with a token good for an hour; its path."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    answer = server.request("POST", path, request)
+    assert answer.ok, answer.message
+    config = yaml.safe_load(server.kubeconfig.read_text())
+    config["users"] = [
+        {"name": user["name"], "user": {"token": answer.body["status"]["token"]}} for user in config["users"]
+    ]
+    written = server.folder / f"{account}.kubeconfig"
+    written.touch(mode=0o600)
+    written.write_text(yaml.safe_dump(config))
+    return written
+
+
+def environment(kubeconfig: Path) -> dict[str, str]:
     """The environment the chart gives the controller."""
     return {
-        "KUBECONFIG": str(server.kubeconfig),
+        "KUBECONFIG": str(kubeconfig),
         "PREHEAT_IMAGE": PRODUCT_IMAGE,
         "PREHEAT_CLUSTER_ID": "test",
         "PREHEAT_STORE_ENDPOINT": "http://s3.example.org",
@@ -74,12 +92,13 @@ class Process:
     """The controller as a process of its own, as in its pod."""
 
     server: ApiServer
+    kubeconfig: Path
     port: int
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it; returns at once."""
-        env = {**os.environ, **environment(self.server), "PREHEAT_HEALTH_PORT": str(self.port)}
+        env = {**os.environ, **environment(self.kubeconfig), "PREHEAT_HEALTH_PORT": str(self.port)}
         env["PYTHONPATH"] = f"{REPOSITORY / 'operator'}:{REPOSITORY / 'compiler_job'}"
         with (self.server.folder / "controller.log").open("ab") as log:
             command = [sys.executable, "-m", "preheat_operator.controller"]

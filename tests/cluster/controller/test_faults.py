@@ -18,6 +18,7 @@ from preheat_operator.uninstall import uninstall
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from apiserver.server import ApiServer
     from cluster.controller.controlplane import Process
@@ -50,14 +51,15 @@ class CrashingApi(Api):
 
 
 @pytest.fixture
-async def api(controlplane: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
-    monkeypatch.setenv("KUBECONFIG", str(controlplane.kubeconfig))
+async def api(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
+    """The API as the controller may use it."""
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     async with connect() as api:
         yield api
 
 
 def reconciler(world: World, api: Api) -> Reconciler:
-    settings = Settings.from_env(environment(world.server))
+    settings = Settings.from_env(environment(world.server.kubeconfig))
     return Reconciler(api=api, queue=WorkQueue[Key](), installation=settings.installation)
 
 
@@ -189,12 +191,17 @@ def test_the_model_is_deleted_while_nobody_looks(process: Process, world: World)
     eventually(lambda: world.pods() == [] and world.index() == "", what="the pod and the index are gone")
 
 
-async def test_uninstalling_leaves_no_stuck_object(world: World, api: Api) -> None:
+async def test_uninstalling_leaves_no_stuck_object(
+    controlplane: ApiServer, world: World, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.model()
     await settle(world, api)
     world.pod_of(world.open_job())
     said: list[str] = []
-    await uninstall(api, namespace=world.namespace, controller=MODEL, seconds=60, say=said.append)
+    # The model's Deployment stands in for the controller's, which the hook's account may only stop in its own namespace.
+    monkeypatch.setenv("KUBECONFIG", str(controlplane.kubeconfig))
+    async with connect() as admin:
+        await uninstall(admin, namespace=world.namespace, controller=MODEL, seconds=60, say=said.append)
     eventually(lambda: world.jobs() == [] and world.pods() == [], what="Jobs and pods are gone")
     assert world.index() == ""
     deployment = world.server.request("GET", f"/apis/apps/v1/namespaces/{world.namespace}/deployments/{MODEL}").body

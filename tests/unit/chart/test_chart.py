@@ -169,6 +169,9 @@ def test_the_uninstall_hook_and_its_rights_come_and_go_together(documents: list[
     for hook in hooks:
         assert hook["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
         assert "hook-succeeded" in hook["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+    job = found(documents, "Job", "preheat-uninstall")
+    env = {e["name"]: e.get("value") for e in job["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert env["PREHEAT_UNINSTALL_TIMEOUT"] == "300"
     assert not [d for d in render("uninstall.cleanup=false") if "helm.sh/hook" in d["metadata"].get("annotations", {})]
 
 
