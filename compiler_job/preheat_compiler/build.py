@@ -33,6 +33,7 @@ def describe_module(work: Work, module: torch.nn.Module) -> Target:
             dynamic_shapes=dynamic_shapes(work.bucket),
             out=work.described,
             cpu_isa=work.request.cpu_isa,
+            levers=work.levers,
         )
     except package.PackageError as error:
         raise _package_failed(error) from error
@@ -48,6 +49,7 @@ def build(work: Work, module: torch.nn.Module) -> None:
         info = package.build_package(
             module, package.ExampleCall(args=call.args, kwargs=call.kwargs),
             dynamic_shapes=dynamic_shapes(bucket), out=work.artifact, cpu_isa=work.request.cpu_isa,
+            levers=work.levers,
         )  # fmt: skip
     except package.NotPackageable as error:
         if reason := common_reason(error):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from preheat_compiler import processes
 from preheat_compiler.compare import Difference
 from preheat_compiler.faults import common_reason, describe, redact
+from preheat_compiler.graphs import Graphs
 from preheat_compiler.intervals import paired_speedup
 from preheat_compiler.measure import Speed
 from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
@@ -50,8 +51,9 @@ def compile_caches(
     artifact: Path,
     report: Report,
     seconds: float,
-) -> tuple[Difference, Speed | None]:
-    """Fill `artifact/caches`; returns how far its answers are from eager's and how fast they are (None if too far).
+) -> tuple[Difference, Speed | None, Graphs]:
+    """Fill `artifact/caches`; returns how far its answers are from eager's, how fast they are (None if too far), and
+    how it was cut.
 
     Raises CachesError.
     """
@@ -86,7 +88,8 @@ def compile_caches(
             eager=eager, compiled=compiled, repeats=seen["speed"]["repeats"], speedup=paired_speedup(eager, compiled)
         )
     error = seen["error"]
-    return Difference(maximum=float(error["maximum"]), mean=float(error["mean"]), why=error["why"]), speed
+    seen_error = Difference(maximum=float(error["maximum"]), mean=float(error["mean"]), why=error["why"])
+    return seen_error, speed, Graphs.from_json(seen["graphs"])
 
 
 def main(argv: Sequence[str], *, launcher: str) -> int:
@@ -114,7 +117,9 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from preheat_compiler.decide import allowed_error
-    from preheat_compiler.inputs import pick_sizes
+    from preheat_compiler.graphs import compiled_frames, explain
+    from preheat_compiler.inputs import build_call, pick_sizes
+    from preheat_compiler.levers import as_served, levers_of
     from preheat_compiler.model import device_of, find_module, load_factory
     from preheat_compiler.prove import SEEDS, against_eager
     from preheat_compiler.report import Report
@@ -127,13 +132,18 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
     torch.backends.cpu.get_cpu_capability()
     os.environ.update(isa_environment(request.cpu_isa))
     torch.compiler.config.cache_key_tag = cache_key_tag(request.cpu_isa)
-    module = find_module(load_factory(request.factory), spec.path)
+    levers = levers_of(request.settings)
+    module = find_module(load_factory(request.factory, request.settings.arguments), spec.path)
     device = device_of(module)
     report = Report(target=f"{options.module}/{options.bucket}")
     sizes = pick_sizes(bucket)
-    with torch.no_grad():
-        compiled = torch.compile(module)
+    with as_served(levers, device):
+        compiled = torch.compile(module, fullgraph=request.settings.fullgraph == "Required", **levers.arguments({}))
+        first = build_call(bucket, sizes[0], seed=SEEDS[0], device=device)
+        compiled(*first.args, **first.kwargs)
+        after_first = compiled_frames()
         error = against_eager(compiled, module, bucket, sizes, device=device, report=report)
+        recompiles = compiled_frames() - after_first
         dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in [*module.parameters(), *module.buffers()]}
         speed = None
         if error.maximum <= float(allowed_error(request.keep_if, dtypes | error.dtypes)):
@@ -141,8 +151,13 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
                 compiled, module, bucket, sizes, keep_if=request.keep_if, seed=SEEDS[0], device=device,
                 seconds=options.seconds, report=report,
             )  # fmt: skip
+        # Last, since it forgets what was compiled.
+        count, breaks = explain(module, build_call(bucket, sizes[0], seed=SEEDS[0], device=device))
+    graphs = Graphs(graphs=count, breaks=breaks, recompiles=recompiles)
+    report.note("graphs", **graphs.to_json())
     return {
         "reason": None,
+        "graphs": graphs.to_json(),
         "error": {"maximum": str(error.maximum), "mean": str(error.mean), "why": error.why},
         "speed": None
         if speed is None

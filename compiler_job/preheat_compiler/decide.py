@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from preheat_compiler.graphs import ONE_GRAPH
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from preheat_compiler.graphs import Graphs
     from preheat_compiler.intervals import Interval
     from preheat_compiler.request import KeepIf
 
@@ -50,7 +53,9 @@ def undecided(keep_if: KeepIf, speedup: Interval) -> bool:
     return keep_if.min_speedup > 0 and speedup.low < keep_if.min_speedup <= speedup.high
 
 
-def decide(keep_if: KeepIf, *, error: float, allowed: float, speedup: Interval | None) -> Decision:
+def decide(
+    keep_if: KeepIf, *, error: float, allowed: float, speedup: Interval | None, graphs: Graphs = ONE_GRAPH
+) -> Decision:
     """The verdict on a target that runs and was proved.
 
     `error` is the largest relative error seen (`inf`: NaN, or other shapes). `speedup` may be None only where a wrong
@@ -63,6 +68,8 @@ def decide(keep_if: KeepIf, *, error: float, allowed: float, speedup: Interval |
             message=f"its answers differ from eager's by {_error(error)}, more than the allowed {allowed:g}: "
             "pods run eager. To keep it, raise keepIf.maxError to what the model tolerates.",
         )
+    if cut := _cut(keep_if, graphs):
+        return cut
     accuracy = f"answers equal eager's within {_error(error)} (allowed: {allowed:g})"
     if speedup is None:
         raise ValueError("a right answer is judged by its speed, which was not measured")
@@ -82,6 +89,25 @@ def decide(keep_if: KeepIf, *, error: float, allowed: float, speedup: Interval |
         reason="Faster" if faster else "GatesMet",
         message=f"{figures}; {accuracy}",
     )
+
+
+def _cut(keep_if: KeepIf, graphs: Graphs) -> Decision | None:
+    """Rejected for graph breaks or recompiles, None when there are not too many."""
+    if keep_if.max_graph_breaks is not None and len(graphs.breaks) > keep_if.max_graph_breaks:
+        return Decision(
+            verdict="Rejected",
+            reason="GraphBreaksAboveMaximum",
+            message=f"its graph breaks {len(graphs.breaks)} times, more than keepIf.maxGraphBreaks allows "
+            f"({keep_if.max_graph_breaks}): {graphs.words()}. Pods run eager.",
+        )
+    if keep_if.max_recompiles is not None and graphs.recompiles > keep_if.max_recompiles:
+        return Decision(
+            verdict="Rejected",
+            reason="RecompilesAboveMaximum",
+            message=f"over the sizes of its bucket it is compiled {graphs.recompiles} times again, more than "
+            f"keepIf.maxRecompiles allows ({keep_if.max_recompiles}): pods run eager. Give each size a bucket of its own.",
+        )
+    return None
 
 
 def _noise(keep_if: KeepIf, speedup: Interval) -> str:

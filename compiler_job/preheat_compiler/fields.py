@@ -61,8 +61,11 @@ class Fields:
             raise RequestError(f"{self._where}.{name}: {value!r} must be of letters, digits, '.', '_' and '-'")
         return value
 
-    def one_of(self, name: str, choices: tuple[str, ...]) -> str:
-        """One of the given texts."""
+    def one_of(self, name: str, choices: tuple[str, ...], *, default: str | None = None) -> str:
+        """One of the given texts; `default` when it is absent."""
+        if default is not None and self._left.get(name) is None:
+            self._left.pop(name, None)
+            return default
         value = self.text(name)
         if value not in choices:
             raise RequestError(f"{self._where}.{name}: {value!r} is none of {', '.join(choices)}")
@@ -76,6 +79,13 @@ class Fields:
             least = "" if minimum is None else f" of at least {minimum}"
             raise RequestError(f"{self._where}.{name}: {value!r} must be an integer{least}")
         return value
+
+    def optional_integer(self, name: str, *, minimum: int) -> int | None:
+        """An integer, not less than `minimum`; None when it is absent."""
+        if self._left.get(name) is None:
+            self._left.pop(name, None)
+            return None
+        return self.integer(name, minimum=minimum)
 
     def decimal(self, name: str, *, required: bool = True) -> Decimal | None:
         """A finite decimal number, written as text or as an integer."""

@@ -45,17 +45,21 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     imported = time.monotonic()
 
     from preheat_compiler.inputs import Sizes, build_call
+    from preheat_compiler.levers import as_served
     from preheat_compiler.model import device_of, find_module, load_factory
     from preheat_compiler.request import read_request
+    from preheat_runtime.levers import Levers
 
     request = read_request(options.request)
     spec, bucket = request.target(options.module, options.bucket)
-    module = find_module(load_factory(request.factory), spec.path)
+    module = find_module(load_factory(request.factory, request.settings.arguments), spec.path)
+    # As the user's code has it; options and mode are not in it, and need not be.
+    autocast = Levers(autocast=request.settings.autocast)
     # Users' libraries may import parts of the compiler themselves (torchvision does); that is not the answer's doing.
     before = {name for name in _COMPILER if name in sys.modules}
     sizes = [Sizes(name="", by_dim=by_dim) for by_dim in json.loads(options.sizes)]
     call = build_call(bucket, sizes[0], seed=1, device=device_of(module))
-    with torch.no_grad():
+    with as_served(autocast, device_of(module)):
         served = torch.compile(module) if options.compile == "yes" else module
         answer = served(*call.args, **call.kwargs)
         _wait(torch)

@@ -7,10 +7,14 @@ between one call that is used for tracing.
 
 from __future__ import annotations
 
+import random
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from preheat_compiler.request import Bucket, ConstSpec, Dim, TensorSpec
+from preheat_compiler.bucket import Bucket, ConstSpec, DictSpec, Dim, ListSpec, TensorSpec
+from preheat_compiler.faults import failed
+from preheat_compiler.model import find_callable
 from preheat_compiler.verdict import TargetError
 
 if TYPE_CHECKING:
@@ -18,7 +22,10 @@ if TYPE_CHECKING:
 
     import torch
 
+    from preheat_compiler.bucket import ArgumentSpec
     from preheat_runtime.package import DimRange
+
+    Place = tuple[int | str, ...]
 
 #: torch's names of the dtypes a tensor argument may have.
 DTYPES = (
@@ -57,7 +64,7 @@ def pick_sizes(bucket: Bucket) -> tuple[Sizes, ...]:
     low: dict[str, int] = {}
     high: dict[str, int] = {}
     typical: dict[str, int] = {}
-    fixed = {size for spec in _tensors(bucket) for size in spec.shape if isinstance(size, int)}
+    fixed = {size for spec in bucket.tensors() for size in spec.shape if isinstance(size, int)}
     for dim in bucket.dims:
         low[dim.name], high[dim.name] = legal_ends(dim)
         typical[dim.name] = _typical(dim, avoid=fixed | set(typical.values()))
@@ -86,25 +93,45 @@ def ranged_dims(bucket: Bucket) -> dict[str, Dim]:
     return {dim.name: dim for dim in bucket.dims if legal_ends(dim)[0] != legal_ends(dim)[1]}
 
 
-def dynamic_shapes(bucket: Bucket) -> dict[int | str, dict[int, DimRange]] | None:
-    """Which sizes vary, as `package.build_package` takes them; None when none does."""
+def dynamic_shapes(bucket: Bucket) -> dict[Place, dict[int, DimRange]] | None:
+    """Which sizes vary, as `package.build_package` takes them; None when none does.
+
+    A key is where the tensor is: the argument's position or keyword, and what leads on from there in lists and dicts.
+    """
     from preheat_runtime.package import DimRange
 
     ranges = {
         name: DimRange(name=name, minimum=legal_ends(dim)[0], maximum=legal_ends(dim)[1], multiple_of=dim.multiple_of)
         for name, dim in ranged_dims(bucket).items()
     }
-    shapes: dict[int | str, dict[int, DimRange]] = {}
-    arguments: list[tuple[int | str, TensorSpec | ConstSpec]] = [*enumerate(bucket.args), *bucket.kwargs]
-    for where, spec in arguments:
+    shapes: dict[Place, dict[int, DimRange]] = {}
+    for where, spec in _places(bucket):
         varying = {
-            index: ranges[size]
-            for index, size in enumerate(spec.shape if isinstance(spec, TensorSpec) else ())
-            if isinstance(size, str) and size in ranges
+            index: ranges[size] for index, size in enumerate(spec.shape) if isinstance(size, str) and size in ranges
         }
         if varying:
             shapes[where] = varying
     return shapes or None
+
+
+def _places(bucket: Bucket) -> list[tuple[Place, TensorSpec]]:
+    found: list[tuple[Place, TensorSpec]] = []
+
+    def walk(where: Place, spec: ArgumentSpec) -> None:
+        if isinstance(spec, TensorSpec):
+            found.append((where, spec))
+        elif isinstance(spec, ListSpec):
+            for index, item in enumerate(spec.items):
+                walk((*where, index), item)
+        elif isinstance(spec, DictSpec):
+            for key, item in spec.items:
+                walk((*where, key), item)
+
+    for position, spec in enumerate(bucket.args):
+        walk((position,), spec)
+    for name, spec in bucket.kwargs:
+        walk((name,), spec)
+    return found
 
 
 def traceable(bucket: Bucket) -> Bucket:
@@ -141,19 +168,53 @@ def build_call(bucket: Bucket, sizes: Sizes, *, seed: int, device: str = "cpu") 
     """One call of the bucket on `device`; the same seed gives the same values in every process.
 
     Floats are normal unless low and high are given (then uniform); integers are uniform in low (default 0) to high
-    (default 2), high excluded; bools are even. Raises TargetError(InputsRefused) for a dtype that torch lacks.
+    (default 2), high excluded; bools are even. Raises TargetError(InputsRefused) for a dtype that torch lacks, and for
+    an `exampleInputs` that fails or gives something else than arguments.
     """
     import torch
 
+    if bucket.example_inputs is not None:
+        return _example_call(bucket.example_inputs, seed=seed, device=device)
     generator = torch.Generator(device="cpu").manual_seed(seed)
 
-    def build(spec: TensorSpec | ConstSpec) -> Any:
+    def build(spec: ArgumentSpec) -> Any:
+        if isinstance(spec, ListSpec):
+            return [build(item) for item in spec.items]
+        if isinstance(spec, DictSpec):
+            return {key: build(item) for key, item in spec.items}
         if isinstance(spec, ConstSpec):
             return spec.value
         return _tensor(spec, sizes, generator).to(device)
 
     args = tuple(build(spec) for spec in bucket.args)
     return Call(args=args, kwargs={name: build(spec) for name, spec in bucket.kwargs})
+
+
+def _example_call(example: str, *, seed: int, device: str) -> Call:
+    """What the user's own callable gives, with the usual sources of random numbers at `seed`."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    where = "torch.modules[].buckets[].exampleInputs"
+    make = find_callable(example, where, "InputsRefused")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(seed)
+        try:
+            made = make()
+        except (Exception, SystemExit) as error:
+            raise failed(
+                "InputsRefused", f"calling {example}() of {where}", error, remedy="It must work without arguments."
+            ) from error  # fmt: skip
+    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], tuple) and isinstance(made[1], dict)):
+        raise TargetError(
+            "InputsRefused",
+            f"{where}: {example}() gave a {type(made).__name__}. It must return (args, kwargs), a tuple and a dict.",
+        )
+    args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().to(device), made)
+    return Call(args=args, kwargs=kwargs)
 
 
 def _tensor(spec: TensorSpec, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
@@ -178,8 +239,3 @@ def _tensor(spec: TensorSpec, sizes: Sizes, generator: torch.Generator) -> torch
     return (torch.rand(shape, generator=generator, dtype=torch.float64) * (high_value - low_value) + low_value).to(
         dtype
     )
-
-
-def _tensors(bucket: Bucket) -> list[TensorSpec]:
-    specs = [*bucket.args, *(spec for _, spec in bucket.kwargs)]
-    return [spec for spec in specs if isinstance(spec, TensorSpec)]

@@ -14,39 +14,50 @@ from preheat_compiler.faults import failed
 from preheat_compiler.verdict import TargetError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     import torch
 
 _WHERE = "it must be importable from the container's working directory, PYTHONPATH or site-packages"
 
 
-def load_factory(factory: str) -> Any:
+def load_factory(factory: str, arguments: Iterable[tuple[str, Any]] = ()) -> Any:
     """What `package.module:callable` returns; raises TargetError(FactoryFailed) with the user's file and line."""
-    module_name, _, path = factory.partition(":")
+    make = find_callable(factory, "torch.factory", "FactoryFailed")
+    given = dict(arguments)
+    try:
+        return make(**given)
+    except (Exception, SystemExit) as error:
+        with_ = f"the torch.arguments {', '.join(given)}" if given else "no arguments"
+        raise failed(
+            "FactoryFailed", f"calling {factory}() with {with_}", error,
+            remedy="It must return the model when called so, as in a serving pod, without network.",
+        ) from error  # fmt: skip
+
+
+def find_callable(name: str, field: str, reason: str) -> Callable[..., Any]:
+    """The object that `package.module:callable` names; `field` is where the user wrote it.
+
+    Raises TargetError(reason) with the user's file and line.
+    """
+    module_name, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         raise failed(
-            "FactoryFailed", f"importing {module_name!r} of torch.factory", error,
-            remedy=f"Check torch.factory ({_WHERE}) and that importing it needs no network.",
+            reason, f"importing {module_name!r} of {field}", error,
+            remedy=f"Check {field} ({_WHERE}) and that importing it needs no network.",
         ) from error  # fmt: skip
     for part in path.split("."):
         if not hasattr(found, part):
             raise TargetError(
-                "FactoryFailed",
-                f"torch.factory: {module_name!r} has no {part!r}{_near(part, dir(found))}. Check torch.factory.",
+                reason, f"{field}: {module_name!r} has no {part!r}{_near(part, dir(found))}. Check {field}."
             )
         found = getattr(found, part)
     if not callable(found):
-        raise TargetError(
-            "FactoryFailed", f"torch.factory: {factory!r} is not callable. Name a function that returns the model."
-        )
-    try:
-        return found()
-    except (Exception, SystemExit) as error:
-        raise failed(
-            "FactoryFailed", f"calling {factory}()", error,
-            remedy="It must return the model when called without arguments, as in a serving pod, without network.",
-        ) from error  # fmt: skip
+        raise TargetError(reason, f"{field}: {name!r} is not callable. Name a function.")
+    result: Callable[..., Any] = found
+    return result
 
 
 def find_module(root: Any, path: str) -> torch.nn.Module:

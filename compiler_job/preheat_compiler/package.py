@@ -11,10 +11,12 @@ run, while a pod compares before its first call.
 
 from __future__ import annotations
 
+import functools
 import tempfile
 import traceback
 import warnings
 import zipfile
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -23,9 +25,11 @@ import torch
 
 from preheat_runtime import identity as identities
 from preheat_runtime.bind import OpenPackage
+from preheat_runtime.levers import Levers
 from preheat_runtime.native import Library, NativeError
 from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, DimRange, PackageSpec, Target
 
+from .levers import as_served, inductor_options
 from .package_call import ExampleCall, PlannedCall, narrowed, plan_call
 from .package_cpu import inductor_settings, require_compiler, require_cpu, vector_code
 from .package_errors import (
@@ -45,7 +49,9 @@ from .package_graph import check_bindable, inspect_graph, output_plan
 from .package_proof import compare_memory, randomise_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from .package_call import Ranges
 
 __all__ = [
     "CompileFailed",
@@ -76,6 +82,9 @@ _WEIGHTLESS = {
 }
 
 
+PLAIN = Levers()
+
+
 @dataclass(frozen=True, kw_only=True)
 class PackageInfo:
     """What was built: file names relative to `out`, bytes in all, and the constants the pod will bind."""
@@ -89,33 +98,33 @@ def build_package(
     module: torch.nn.Module,
     example: ExampleCall,
     *,
-    dynamic_shapes: Mapping[int | str, Mapping[int, DimRange]] | None,
+    dynamic_shapes: Ranges | None,
     out: Path,
     cpu_isa: str,
+    levers: Levers = PLAIN,
 ) -> PackageInfo:
     """Export `module` as it is, compile it without weights, write `model.so` and `target.json` to `out`.
 
-    `dynamic_shapes` names what varies: position or keyword of an argument -> index of a dimension -> range; the same
-    `DimRange.name` at several places is one shared size. `cpu_isa` is X86_64_V3, X86_64_V4 or Native; no environment
-    is needed. Grad is off inside; other modes are the caller's. Raises a PackageError; `out` then holds nothing of ours.
+    `dynamic_shapes` names what varies: position or keyword of an argument, and what leads on from there in lists and
+    dicts -> index of a dimension -> range; the same `DimRange.name` at several places is one shared size. `cpu_isa` is
+    X86_64_V3, X86_64_V4 or Native; no environment is needed. Grad is off and autocast is as `levers` say inside; other
+    modes are the caller's. Raises a PackageError; `out` then holds nothing of ours.
     """
     require_cpu(cpu_isa)
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        raise NotPackageable("autocast is on, and a package would keep it whatever the pod does", name="autocast")
     described = identities.describe(module)
     _require_describable(described)
     call = plan_call(module, example, dynamic_shapes)
     _require_cpu_tensors(described.tensors, call)
     require_compiler()
     out.mkdir(parents=True, exist_ok=True)
-    with torch.no_grad():
-        program = _export(module, call)
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        program = _export(module, call, autocast=levers.autocast)
         # Only in its functional form does a graph say what it writes to.
         functional = _functional(module, program)
         inspect_graph(functional, described.tensors)
         library = out / LIBRARY_FILE
         try:
-            _compile(program, library, cpu_isa=cpu_isa)
+            _compile(program, library, cpu_isa=cpu_isa, options=inductor_options(levers))
             loaded = _load(library)
             outputs = output_plan(functional)
             check_bindable(functional, loaded.constants, described.tensors)
@@ -126,10 +135,13 @@ def build_package(
                 out_spec=outputs.tree,
                 outputs=outputs.leaves,
             )
-            target = Target(identity=described.identity, call=narrowed(call.spec, program), package=package)
+            target = Target(
+                identity=described.identity, call=narrowed(call.spec, program), package=package, levers=levers
+            )
             target.write(out / TARGET_FILE)
-            # Tracing ran the module's Python; what it left behind would not be there before a pod's first call.
-            compare_memory(module, call, load_package(out, module))
+            with as_served(levers, "cpu"):
+                # Tracing ran the module's Python; what it left behind would not be there before a pod's first call.
+                compare_memory(module, call, load_package(out, module))
         except BaseException:
             library.unlink(missing_ok=True)
             (out / TARGET_FILE).unlink(missing_ok=True)
@@ -146,9 +158,10 @@ def describe_target(
     module: torch.nn.Module,
     example: ExampleCall,
     *,
-    dynamic_shapes: Mapping[int | str, Mapping[int, DimRange]] | None,
+    dynamic_shapes: Ranges | None,
     out: Path,
     cpu_isa: str,
+    levers: Levers = PLAIN,
 ) -> Target:
     """Write only `target.json` to `out`: for Rejected targets and for the caches tier.
 
@@ -161,7 +174,7 @@ def describe_target(
         call = plan_call(module, example, dynamic_shapes).spec
     except NotPackageable as error:
         raise InputsRefused(str(error), where=error.where, name=error.name) from error
-    target = Target(identity=replace(described.identity, unknown=()), call=call)
+    target = Target(identity=replace(described.identity, unknown=()), call=call, levers=levers)
     out.mkdir(parents=True, exist_ok=True)
     target.write(out / TARGET_FILE)
     return target
@@ -197,9 +210,9 @@ def _require_cpu_tensors(tensors: Mapping[str, torch.Tensor], call: PlannedCall)
             raise NotPackageable(f"{name} is a {type(tensor).__qualname__}, not a plain tensor", name=name)
 
 
-def _export(module: torch.nn.Module, call: PlannedCall) -> Any:
+def _export(module: torch.nn.Module, call: PlannedCall, *, autocast: str | None) -> Any:
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _autocast_inside(module, autocast):
             warnings.simplefilter("ignore")
             return torch.export.export(module, call.args, dict(call.kwargs), dynamic_shapes=call.export_shapes)
     except MemoryError:
@@ -209,6 +222,30 @@ def _export(module: torch.nn.Module, call: PlannedCall) -> Any:
         raise ExportFailed(
             f"torch.export refused {type(module).__qualname__}: {_first_lines(error)}", where=where
         ) from error
+
+
+@contextmanager
+def _autocast_inside(module: torch.nn.Module, autocast: str | None) -> Iterator[None]:
+    """While it is exported, the module enters autocast itself: torch.export does not see what was entered around it."""
+    if autocast is None:
+        yield
+        return
+    forward = module.forward
+
+    @functools.wraps(forward)
+    def under_autocast(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast("cpu", dtype=getattr(torch, autocast)):
+            return forward(*args, **kwargs)
+
+    own = module.__dict__.get("forward")
+    object.__setattr__(module, "forward", under_autocast)
+    try:
+        yield
+    finally:
+        if own is None:
+            object.__delattr__(module, "forward")
+        else:
+            object.__setattr__(module, "forward", own)
 
 
 def _functional(module: torch.nn.Module, program: Any) -> Any:
@@ -222,8 +259,8 @@ def _functional(module: torch.nn.Module, program: Any) -> Any:
         ) from error
 
 
-def _compile(program: Any, library: Path, *, cpu_isa: str) -> None:
-    settings = {**_WEIGHTLESS, **inductor_settings(cpu_isa)}
+def _compile(program: Any, library: Path, *, cpu_isa: str, options: Mapping[str, Any]) -> None:
+    settings = {**options, **_WEIGHTLESS, **inductor_settings(cpu_isa)}
     with tempfile.TemporaryDirectory(prefix="preheat-package-") as scratch, vector_code(cpu_isa):
         archive = Path(scratch) / "model.pt2"
         try:

@@ -12,17 +12,30 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from preheat_runtime.package import CallSpec, ConstSpec, DimRange, TensorSpec, const_spec
+from preheat_runtime.package import CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec, const_spec
 
 from .package_errors import InputsRefused, NotPackageable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from preheat_runtime.package import ArgumentSpec
+
+    #: Where a tensor is among the arguments: position or keyword, then indices and keys.
+    Place = tuple[int | str, ...]
+    #: Of the sizes that vary: where the tensor is (a position or keyword alone may go without its tuple), and for each
+    #: index of a dimension its range.
+    Ranges = (
+        Mapping[int, Mapping[int, DimRange]]
+        | Mapping[str, Mapping[int, DimRange]]
+        | Mapping[Place, Mapping[int, DimRange]]
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleCall:
-    """One call of the module: each argument is a tensor or a constant (None, bool, int, float, str)."""
+    """One call of the module: each argument is a tensor, a constant (None, bool, int, float, str), or a list, tuple
+    or dict of such."""
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -42,7 +55,7 @@ class PlannedCall:
 def plan_call(
     module: torch.nn.Module,
     example: ExampleCall,
-    dynamic_shapes: Mapping[int | str, Mapping[int, DimRange]] | None,
+    dynamic_shapes: Ranges | None,
 ) -> PlannedCall:
     """Put the example's arguments in order and describe them. Raises InputsRefused, NotPackageable."""
     signature = inspect.signature(module.forward)
@@ -52,48 +65,74 @@ def plan_call(
         raise InputsRefused(
             f"the arguments do not fit {type(module).__qualname__}.forward{signature}: {error}"
         ) from None
-    ranges = _by_parameter(signature, dynamic_shapes or {})
-    dims: dict[str, DimRange] = {}
-    arguments: list[TensorSpec | ConstSpec] = []
-    tensors = []
+    plan = _Plan(ranges=_by_parameter(signature, dynamic_shapes or {}))
+    arguments: list[ArgumentSpec] = []
     for name, parameter in signature.parameters.items():
         if name not in bound.arguments:
             arguments.append(_omitted(name, parameter))
         elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise NotPackageable(f"forward takes {parameter}, and the call passes something there", name=name)
-        elif isinstance(bound.arguments[name], torch.Tensor):
-            tensors.append(bound.arguments[name])
-            arguments.append(_tensor(name, bound.arguments[name], ranges.pop(name, {}), dims))
         else:
-            const = const_spec(name, bound.arguments[name])
-            if const is None:
-                kind = type(bound.arguments[name]).__name__
-                raise InputsRefused(
-                    f"argument {name} is a {kind}; give a tensor, None, bool, int, float or str", name=name
-                )
-            arguments.append(const)
-    if ranges:
-        raise InputsRefused(f"varying sizes are named for {', '.join(ranges)}, where the call passes no tensor")
-    spec = CallSpec(arguments=tuple(arguments), dims=tuple(dims.values()))
+            arguments.append(plan.argument((name,), bound.arguments[name]))
+    if plan.ranges:
+        shown = ", ".join(_shown(place) for place in plan.ranges)
+        raise InputsRefused(f"varying sizes are named for {shown}, where the call passes no tensor")
+    spec = CallSpec(arguments=tuple(arguments), dims=tuple(plan.dims.values()))
     return PlannedCall(
         spec=spec,
         args=bound.args,
         kwargs=bound.kwargs,
         export_shapes=_export_shapes(spec, tuple(bound.arguments)),
-        tensors=tuple(tensors),
+        tensors=tuple(plan.tensors),
     )
 
 
-def _by_parameter(
-    signature: inspect.Signature, dynamic_shapes: Mapping[int | str, Mapping[int, DimRange]]
-) -> dict[str, Mapping[int, DimRange]]:
+@dataclass(kw_only=True)
+class _Plan:
+    """What is collected while the arguments of a call are gone through; `ranges` are those not met yet."""
+
+    ranges: dict[Place, Mapping[int, DimRange]]
+    dims: dict[str, DimRange] = field(default_factory=dict)
+    tensors: list[torch.Tensor] = field(default_factory=list)
+
+    def argument(self, place: Place, value: Any) -> ArgumentSpec:
+        """The spec of one argument, or of what lies in it."""
+        name = _shown(place)
+        if isinstance(value, torch.Tensor):
+            self.tensors.append(value)
+            return _tensor(name, value, self.ranges.pop(place, {}), self.dims)
+        if type(value) in (list, tuple):
+            items = tuple(self.argument((*place, index), item) for index, item in enumerate(value))
+            return TreeSpec(parameter=name, type=type(value).__name__, keys=(), items=items)
+        if type(value) is dict:
+            if unfit := [key for key in value if type(key) not in (str, int)]:
+                raise InputsRefused(f"argument {name} has the key {unfit[0]!r}; keys must be str or int", name=name)
+            items = tuple(self.argument((*place, key), item) for key, item in value.items())
+            return TreeSpec(parameter=name, type="dict", keys=tuple(value), items=items)
+        const = const_spec(name, value)
+        if const is None:
+            raise InputsRefused(
+                f"argument {name} is a {type(value).__name__}; give a tensor, None, bool, int, float or str, or a list, "
+                "tuple or dict of such",
+                name=name,
+            )
+        return const
+
+
+def _shown(place: Place) -> str:
+    """`past[0]['key']` for ("past", 0, "key")."""
+    return "".join([str(place[0]), *(f"[{part!r}]" for part in place[1:])])
+
+
+def _by_parameter(signature: inspect.Signature, dynamic_shapes: Ranges) -> dict[Place, Mapping[int, DimRange]]:
     names = list(signature.parameters)
-    found = {}
-    for key, entry in dynamic_shapes.items():
+    found: dict[Place, Mapping[int, DimRange]] = {}
+    for place, entry in dynamic_shapes.items():
+        key, *rest = place if isinstance(place, tuple) else (place,)
         if isinstance(key, int) and key >= len(names):
             raise InputsRefused(f"varying sizes are named for argument {key}, but forward takes {len(names)}")
         if entry:
-            found[names[key] if isinstance(key, int) else key] = entry
+            found[(names[key] if isinstance(key, int) else key, *rest)] = entry
     return found
 
 
@@ -133,13 +172,21 @@ def _export_shapes(spec: CallSpec, passed: tuple[str, ...]) -> dict[str, Any] | 
     symbols = {name: _export_dim(entry) for name, entry in ranges.items() if entry.minimum != entry.maximum}
     if not symbols:
         return None
-    shapes: dict[str, Any] = dict.fromkeys(passed)
-    for entry in spec.arguments:
+
+    def shapes_of(entry: ArgumentSpec) -> Any:
         if isinstance(entry, TensorSpec):
-            shapes[entry.parameter] = {
-                position: symbols[size] for position, size in enumerate(entry.shape) if isinstance(size, str)
-            }
-    return shapes
+            return {position: symbols[size] for position, size in enumerate(entry.shape) if isinstance(size, str)}
+        if isinstance(entry, TreeSpec):
+            inner = [shapes_of(item) for item in entry.items]
+            return dict(zip(entry.keys, inner, strict=True)) if entry.type == "dict" else type_of(entry)(inner)
+        return None
+
+    return {entry.parameter: shapes_of(entry) for entry in spec.arguments if entry.parameter in passed}
+
+
+def type_of(entry: TreeSpec) -> type:
+    """The Python type of a list, tuple or dict of arguments."""
+    return {"list": list, "tuple": tuple, "dict": dict}[entry.type]
 
 
 def _export_dim(entry: DimRange) -> Any:
@@ -158,9 +205,7 @@ def narrowed(spec: CallSpec, program: Any) -> CallSpec:
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     inputs = iter(program.graph_signature.user_inputs)
     dims = dict(spec.dim)
-    for argument in spec.arguments:
-        if not isinstance(argument, TensorSpec):
-            continue
+    for argument in spec.tensors:
         node = next(placeholders[name] for name in inputs if _is_tensor_input(placeholders, name))
         for size, symbol in zip(argument.shape, node.meta["val"].shape, strict=True):
             if isinstance(size, str):

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
     import torch
 
+    from preheat_compiler.bucket import Bucket
     from preheat_compiler.report import Report
-    from preheat_compiler.request import Bucket, Request
+    from preheat_compiler.request import Request
 
 #: Seeds of the inputs that answers are compared on; the first is also what fresh processes use.
 SEEDS = (1, 2)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from preheat_compiler.bucket import Bucket, check_callable, read_bucket, read_const
 from preheat_compiler.fields import Fields, RequestError
 from preheat_runtime.manifest import canonical_json
 
@@ -23,45 +23,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 CPU_ISAS = ("X86_64_V3", "X86_64_V4", "Native")
-CONSTANT_TYPES = ("Int", "Float", "String", "Bool", "None")
-_FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dim:
-    """A named size that may vary between calls: `minimum..maximum`, a multiple of `multiple_of`."""
-
-    name: str
-    minimum: int
-    maximum: int
-    multiple_of: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class TensorSpec:
-    """A tensor argument: `shape` of sizes and dim names, torch's dtype name, bounds of its values (`high` excluded)."""
-
-    shape: tuple[int | str, ...]
-    dtype: str
-    low: Decimal | None
-    high: Decimal | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConstSpec:
-    """A constant argument: None, bool, int, float or str."""
-
-    value: bool | int | float | str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bucket:
-    """One set of inputs; `kwargs` are (name, spec) in the order of the request."""
-
-    name: str
-    dims: tuple[Dim, ...]
-    args: tuple[TensorSpec | ConstSpec, ...]
-    kwargs: tuple[tuple[str, TensorSpec | ConstSpec], ...]
+MODES = ("Default", "ReduceOverhead", "MaxAutotune", "MaxAutotuneNoCudagraphs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +36,24 @@ class Module:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TorchSettings:
+    """How torch compiles, in the API's words; `arguments` of the factory by name, `options` as text by name."""
+
+    mode: str = "Default"
+    fullgraph: str = "Auto"
+    autocast: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[tuple[str, bool | int | float | str | None], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class KeepIf:
-    """Gates an artifact must meet; `max_error` None means the default for its dtype."""
+    """Gates an artifact must meet; `max_error` None means the default for its dtype, of the others: no such gate."""
 
     min_speedup: Decimal
-    max_error: Decimal | None
+    max_error: Decimal | None = None
+    max_graph_breaks: int | None = None
+    max_recompiles: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +68,7 @@ class Request:
     hardware: str
     cpu_isa: str
     factory: str
+    settings: TorchSettings
     modules: tuple[Module, ...]
     keep_if: KeepIf
     targets: tuple[tuple[str, str], ...]
@@ -130,13 +106,16 @@ def parse_request(raw: object) -> Request:
         )
     torch = Fields(top.take("torch"), "request.torch")
     factory = torch.text("factory")
-    if not _FACTORY.fullmatch(factory):
-        raise RequestError(f"request.torch.factory: {factory!r} is not of the form package.module:callable")
+    check_callable("request.torch.factory", factory)
     modules = torch.list("modules", _module)
+    settings = _settings(torch)
     torch.end()
     gates = Fields(top.take("keepIf"), "request.keepIf")
     keep_if = KeepIf(
-        min_speedup=gates.decimal("minSpeedup") or Decimal(0), max_error=gates.decimal("maxError", required=False)
+        min_speedup=gates.decimal("minSpeedup") or Decimal(0),
+        max_error=gates.decimal("maxError", required=False),
+        max_graph_breaks=gates.optional_integer("maxGraphBreaks", minimum=0),
+        max_recompiles=gates.optional_integer("maxRecompiles", minimum=0),
     )
     gates.end()
     request = Request(
@@ -148,6 +127,7 @@ def parse_request(raw: object) -> Request:
         hardware=top.segment("hardware"),
         cpu_isa=top.one_of("cpuIsa", CPU_ISAS),
         factory=factory,
+        settings=settings,
         modules=modules,
         keep_if=keep_if,
         targets=top.list("targets", _target),
@@ -165,7 +145,7 @@ def request_key(request: Request, module: str, bucket: str, fingerprint: Mapping
     asked = {
         "formatVersion": FORMAT_VERSION,
         "image": request.image,
-        "factory": request.factory,
+        "torch": {name: value for name, value in request.raw["torch"].items() if name != "modules"},
         "module": {"name": spec["name"], "path": spec["path"]},
         "bucket": next(each for each in spec["buckets"] if each["name"] == bucket),
         "keepIf": request.raw["keepIf"],
@@ -184,9 +164,8 @@ def _check_names(request: Request) -> None:
     for module in request.modules:
         for bucket in module.buckets:
             names = {dim.name for dim in bucket.dims}
-            specs = [*bucket.args, *(spec for _, spec in bucket.kwargs)]
-            for spec in specs:
-                for size in spec.shape if isinstance(spec, TensorSpec) else ():
+            for spec in bucket.tensors():
+                for size in spec.shape:
                     if isinstance(size, str) and size not in names:
                         raise RequestError(
                             f"request.torch.modules: bucket {module.name}/{bucket.name} uses dim {size!r}, "
@@ -194,106 +173,36 @@ def _check_names(request: Request) -> None:
                         )
 
 
+def _settings(torch: Fields) -> TorchSettings:
+    """The settings of `torch`, each with its default: a request written by hand need not have them."""
+    return TorchSettings(
+        mode=torch.one_of("mode", MODES, default="Default"),
+        fullgraph=torch.one_of("fullgraph", ("Auto", "Required"), default="Auto"),
+        autocast=torch.one_of("autocast", ("bfloat16", "float16"), default="") or None,
+        options=torch.list("options", _option, required=False),
+        arguments=torch.list("arguments", _factory_argument, required=False),
+    )
+
+
+def _option(raw: object, where: str) -> tuple[str, str]:
+    fields = Fields(raw, where)
+    option = fields.text("name"), fields.text("value", empty=True)
+    fields.end()
+    return option
+
+
+def _factory_argument(raw: object, where: str) -> tuple[str, bool | int | float | str | None]:
+    fields = Fields(raw, where)
+    return fields.text("name"), read_const({"type": "String", **fields.rest()}, where).value
+
+
 def _module(raw: object, where: str) -> Module:
     fields = Fields(raw, where)
     module = Module(
-        name=fields.segment("name"), path=fields.text("path", empty=True), buckets=fields.list("buckets", _bucket)
+        name=fields.segment("name"), path=fields.text("path", empty=True), buckets=fields.list("buckets", read_bucket)
     )
     fields.end()
     return module
-
-
-def _bucket(raw: object, where: str) -> Bucket:
-    fields = Fields(raw, where)
-    bucket = Bucket(
-        name=fields.segment("name"),
-        dims=fields.list("dims", _dim, required=False),
-        args=fields.list("args", _argument, required=False),
-        kwargs=fields.list("kwargs", _keyword, required=False),
-    )
-    fields.end()
-    return bucket
-
-
-def _dim(raw: object, where: str) -> Dim:
-    fields = Fields(raw, where)
-    dim = Dim(
-        name=fields.text("name"),
-        minimum=fields.integer("min", minimum=1),
-        maximum=fields.integer("max", minimum=1),
-        multiple_of=fields.integer("multipleOf", minimum=1, default=1),
-    )
-    fields.end()
-    first = -(-dim.minimum // dim.multiple_of) * dim.multiple_of
-    if first > dim.maximum:
-        raise RequestError(
-            f"{where}: no multiple of {dim.multiple_of} lies between min {dim.minimum} and max {dim.maximum}"
-        )
-    return dim
-
-
-def _keyword(raw: object, where: str) -> tuple[str, TensorSpec | ConstSpec]:
-    fields = Fields(raw, where)
-    name = fields.text("name")
-    return name, _argument(fields.rest(), where)
-
-
-def _argument(raw: object, where: str) -> TensorSpec | ConstSpec:
-    fields = Fields(raw, where)
-    tensor, const = fields.take("tensor", required=False), fields.take("const", required=False)
-    fields.end()
-    if (tensor is None) == (const is None):
-        raise RequestError(f"{where}: must have exactly one of tensor and const")
-    return _tensor(tensor, f"{where}.tensor") if tensor is not None else _const(const, f"{where}.const")
-
-
-def _tensor(raw: object, where: str) -> TensorSpec:
-    fields = Fields(raw, where)
-    spec = TensorSpec(
-        shape=fields.list("shape", _size, required=False),
-        dtype=fields.segment("dtype"),
-        low=fields.decimal("low", required=False),
-        high=fields.decimal("high", required=False),
-    )
-    fields.end()
-    if spec.low is not None and spec.high is not None and spec.low >= spec.high:
-        raise RequestError(f"{where}: low {spec.low} must be less than high {spec.high}")
-    return spec
-
-
-def _size(raw: object, where: str) -> int | str:
-    if isinstance(raw, bool) or not isinstance(raw, (int, str)) or raw == "":
-        raise RequestError(f"{where}: {raw!r} is neither a size nor the name of a dim")
-    if isinstance(raw, str) and raw.isdecimal():
-        raw = int(raw)
-    if isinstance(raw, int) and raw < 0:
-        raise RequestError(f"{where}: a size cannot be negative")
-    return raw
-
-
-def _const(raw: object, where: str) -> ConstSpec:
-    fields = Fields(raw, where)
-    kind = fields.one_of("type", CONSTANT_TYPES)
-    text = "" if kind == "None" else fields.text("value", empty=True)
-    if kind == "None":
-        fields.take("value", required=False)
-    fields.end()
-    try:
-        return ConstSpec(value=_constant(kind, text))
-    except ValueError as error:
-        raise RequestError(f"{where}.value: {text!r} is no {kind}") from error
-
-
-def _constant(kind: str, text: str) -> bool | int | float | str | None:
-    if kind == "Int":
-        return int(text)
-    if kind == "Float":
-        return float(text)
-    if kind == "Bool":
-        if text.lower() not in {"true", "false"}:
-            raise ValueError(text)
-        return text.lower() == "true"
-    return text if kind == "String" else None
 
 
 def _target(raw: object, where: str) -> tuple[str, str]:

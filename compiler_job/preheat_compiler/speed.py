@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     import torch
 
+    from preheat_compiler.bucket import Bucket
     from preheat_compiler.report import Report
-    from preheat_compiler.request import Bucket, KeepIf
+    from preheat_compiler.request import KeepIf
 
 #: Share of the target's remaining time that measuring may take.
 _SHARE = 0.3

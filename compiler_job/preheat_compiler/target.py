@@ -23,7 +23,9 @@ from preheat_compiler.caches import CachesError, compile_caches
 from preheat_compiler.compare import difference
 from preheat_compiler.decide import Decision, allowed_error, decide
 from preheat_compiler.faults import common_reason, describe, failed, redact
+from preheat_compiler.graphs import ONE_GRAPH
 from preheat_compiler.inputs import Sizes, build_call, pick_sizes
+from preheat_compiler.levers import as_served, levers_of
 from preheat_compiler.model import device_of, find_module, load_factory
 from preheat_compiler.prove import SEEDS, FreshProof, against_eager, no_weight_is_baked_in
 from preheat_compiler.report import FILE as REPORT_FILE
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     import torch
 
     from preheat_compiler.compare import Difference
+    from preheat_compiler.graphs import Graphs
     from preheat_compiler.measure import Speed
 
 
@@ -78,11 +81,9 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
 
 def compile_target(work: Work) -> TargetResult:
     """The verdict on the target; its artifact's files lie in `work.artifact`."""
-    import torch
-
     try:
-        with torch.no_grad():
-            decision = _decide(work)
+        work.levers = levers_of(work.request.settings)
+        decision = _decide(work)
     except TargetError as error:
         return _failed(work, error.reason, str(error))
     except Exception as error:
@@ -96,9 +97,17 @@ def compile_target(work: Work) -> TargetResult:
 
 
 def _decide(work: Work) -> Decision:
-    report = work.report
-    module = _load(work, "loading the model")
+    import torch
+
+    with torch.no_grad():
+        module = _load(work, "loading the model")
     work.device = device_of(module)
+    with as_served(work.levers, work.device):
+        return _decide_on(work, module)
+
+
+def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
+    report = work.report
     _observe(work)
     # Before the first forward: a pod compares a module that has not run yet.
     before = describe_module(work, module)
@@ -131,7 +140,7 @@ def _decide(work: Work) -> Decision:
 def _load(work: Work, stage: str) -> torch.nn.Module:
     gc.collect()
     with work.report.stage(stage):
-        return find_module(load_factory(work.request.factory), work.module.path)
+        return find_module(load_factory(work.request.factory, work.request.settings.arguments), work.module.path)
 
 
 def _as_package(work: Work, bound: torch.nn.Module, module: torch.nn.Module, sizes: tuple[Sizes, ...]) -> Decision:
@@ -150,6 +159,7 @@ def _as_package(work: Work, bound: torch.nn.Module, module: torch.nn.Module, siz
                 seconds=work.left(), report=report,
             )  # fmt: skip
             work.speed_figures(speed)
+    report.note("graphs", **ONE_GRAPH.to_json())
     decision = _verdict(work, seen, speed)
     if decision.verdict != "Kept":
         # A pod has to know the module that it runs eager, not the code it does without.
@@ -214,7 +224,7 @@ def _through_caches(work: Work, sizes: tuple[Sizes, ...], why: str) -> Decision:
     begin = time.monotonic()
     try:
         with work.report.stage("filling the caches"):
-            seen, speed = compile_caches(
+            seen, speed, graphs = compile_caches(
                 launcher=work.launcher, request_file=work.request_file, module=work.module.name,
                 bucket=work.bucket.name, work=work.folder, artifact=work.artifact, report=work.report,
                 seconds=work.left(),
@@ -226,13 +236,14 @@ def _through_caches(work: Work, sizes: tuple[Sizes, ...], why: str) -> Decision:
     work.error_figures(seen)
     if speed is not None:
         work.speed_figures(speed)
-    decision = _verdict(work, seen, speed)
+    decision = _verdict(work, seen, speed, graphs)
     if decision.verdict == "Kept":
         _first_answers(work, sizes)
+    cut = f" It is compiled in {graphs.graphs} graphs: {graphs.words()}." if graphs.breaks else ""
     return Decision(
         verdict=decision.verdict,
         reason=decision.reason,
-        message=f"served from compiler caches, not as a package: {why}. {decision.message}",
+        message=f"served from compiler caches, not as a package: {why}.{cut} {decision.message}",
     )
 
 
@@ -252,9 +263,9 @@ def _first_answers(work: Work, sizes: tuple[Sizes, ...]) -> None:
     work.figure(firstAnswerSeconds=seen.served, eagerFirstAnswerSeconds=seen.eager)
 
 
-def _verdict(work: Work, error: Difference, speed: Speed | None) -> Decision:
+def _verdict(work: Work, error: Difference, speed: Speed | None, graphs: Graphs = ONE_GRAPH) -> Decision:
     interval = speed.speedup if speed is not None else None
-    return decide(work.request.keep_if, error=error.maximum, allowed=work.allowed, speedup=interval)
+    return decide(work.request.keep_if, error=error.maximum, allowed=work.allowed, speedup=interval, graphs=graphs)
 
 
 def _failed(work: Work, reason: str, message: str) -> TargetResult:

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from preheat_compiler.inputs import unserved
 from preheat_compiler.report import decimal
+from preheat_runtime.levers import Levers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from preheat_compiler.bucket import Bucket
     from preheat_compiler.compare import Difference
     from preheat_compiler.measure import Speed
     from preheat_compiler.report import Report
-    from preheat_compiler.request import Bucket, Module, Request
+    from preheat_compiler.request import Module, Request
 
 
 @dataclass(kw_only=True)
@@ -35,6 +37,7 @@ class Work:
     deadline: float
     report: Report
     device: str = "cpu"
+    levers: Levers = field(default_factory=Levers)
     fingerprint: dict[str, Any] = field(default_factory=dict)
     request_key: str | None = None
     allowed: float = 0.0

@@ -8,7 +8,6 @@ described anew, and the package is bound again, or dropped.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from .native import Library
 from .package import ConstSpec, const_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from .package import Identity, PackageSpec, Target
@@ -84,9 +83,10 @@ class ModuleState:
 
 
 def process_reason() -> str | None:
-    """What about the process forbids compiled code right now: modes that it would ignore. None when nothing does."""
-    if torch._C._is_any_autocast_enabled():
-        return "autocast is on"
+    """What about the process forbids compiled code right now: modes that it would ignore. None when nothing does.
+
+    Autocast is another matter: see `Levers.autocast_reason`.
+    """
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         return "a torch function or dispatch mode is active (a default device is one)"
     if torch._C._functorch.peek_interpreter_stack() is not None:
@@ -172,30 +172,31 @@ class OpenPackage:
     def __init__(self, target: Target, directory: Path, module: torch.nn.Module) -> None:
         self._module = module
         self._state = ModuleState(module)
+        self._levers = target.levers
         self._package = BoundPackage(target, directory, module, self._state)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Answer one call from the package, or raise Mismatch with the reason."""
-        reason = process_reason()
+        reason = process_reason() or self._levers.autocast_reason("cpu")
         if reason is None and not self._state.unchanged():
             reason = "the module was changed after the package was bound to it"
-        if reason is None:
-            reason = grad_reason(self._state, args, kwargs)
         if reason is not None:
             raise Mismatch(reason)
         tensors = self._package.match(args, kwargs)
         if isinstance(tensors, str):
             raise Mismatch(tensors)
+        reason = grad_reason(self._state, tensors)
+        if reason is not None:
+            raise Mismatch(reason)
         return self._package.run(tensors)
 
 
-def grad_reason(state: ModuleState, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-    """Compiled code gives no gradients; None when nobody can miss them."""
+def grad_reason(state: ModuleState, tensors: Sequence[torch.Tensor]) -> str | None:
+    """Compiled code gives no gradients; None when nobody can miss them. `tensors` are all that the call passes."""
     if not torch.is_grad_enabled():
         return None
     if state.requires_grad:
         return "grad is enabled and parameters require it; call the model under torch.inference_mode() or no_grad()"
-    for value in itertools.chain(args, kwargs.values()):
-        if isinstance(value, torch.Tensor) and value.requires_grad:
-            return "grad is enabled and an input requires it"
+    if any(tensor.requires_grad for tensor in tensors):
+        return "grad is enabled and an input requires it"
     return None

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .package import CallSpec, ConstSpec, DimRange, TensorSpec
+from .package import ArgumentSpec, CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    # Compares a value, notes the sizes it settles and the tensors it holds; the reason why it is another, in words.
+    Check = Callable[[Any, dict[str, int], list[torch.Tensor]], str | None]
 
 _TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _dispatch_keys = torch._C._dispatch_keys
@@ -44,12 +47,9 @@ class Matcher:
         parameters = list(self._signature.parameters.values())
         if [entry.parameter for entry in spec.arguments] != [entry.name for entry in parameters]:
             raise ValueError("the module's forward takes other parameters than the compiled one")
+        self._specs = spec.arguments
         self._arguments = [
-            (
-                entry.parameter,
-                _tensor_check(entry, dims) if isinstance(entry, TensorSpec) else None,
-                _const_check(entry, parameter.default) if isinstance(entry, ConstSpec) else None,
-            )
+            (entry.parameter, _check(entry, dims, parameter.default))
             for entry, parameter in zip(spec.arguments, parameters, strict=True)
         ]
         self._positional = self._plain_positional(parameters)
@@ -57,12 +57,16 @@ class Matcher:
     def _plain_positional(self, parameters: list[inspect.Parameter]) -> int:
         """How many leading tensors make a whole call when given by position alone; 0 when there is no such call."""
         count = 0
-        for (_, tensor, _), parameter in zip(self._arguments, parameters, strict=True):
-            if tensor is None or parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        for entry, parameter in zip(self._specs, parameters, strict=True):
+            by_position = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+            if not isinstance(entry, TensorSpec) or not by_position:
                 break
             count += 1
-        rest = zip(self._arguments[count:], parameters[count:], strict=True)
-        omitted_fits = all(const is not None and const(parameter.default) is None for (_, _, const), parameter in rest)
+        rest = zip(self._specs[count:], self._arguments[count:], parameters[count:], strict=True)
+        omitted_fits = all(
+            isinstance(entry, ConstSpec) and check(parameter.default, {}, []) is None
+            for entry, (_, check), parameter in rest
+        )
         return count if omitted_fits else 0
 
     def match(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
@@ -76,14 +80,10 @@ class Matcher:
                 return f"the arguments do not fit forward: {error}"
             values = [bound.get(name, parameter.default) for name, parameter in self._signature.parameters.items()]
         sizes: dict[str, int] = {}
-        tensors = []
+        tensors: list[torch.Tensor] = []
         # By position alone the rest of the arguments are defaults, which were compared when this was made.
-        for (name, tensor, const), value in zip(self._arguments, values, strict=False):
-            if tensor is not None:
-                reason = tensor(value, sizes)
-                tensors.append(value)
-            else:
-                reason = const(value) if const is not None else None
+        for (name, check), value in zip(self._arguments, values, strict=False):
+            reason = check(value, sizes, tensors)
             if reason is not None:
                 return f"argument {name}: {reason}"
         return [_canonical(tensor) for tensor in tensors]
@@ -110,12 +110,40 @@ def _row_major(shape: torch.Size) -> tuple[int, ...]:
     return tuple(reversed(stride))
 
 
-def _const_check(entry: ConstSpec, default: object) -> Callable[[Any], str | None]:
+def _check(entry: ArgumentSpec, dims: Mapping[str, DimRange], default: object = None) -> Check:
+    if isinstance(entry, TensorSpec):
+        return _tensor_check(entry, dims)
+    return _tree_check(entry, dims) if isinstance(entry, TreeSpec) else _const_check(entry, default)
+
+
+def _tree_check(entry: TreeSpec, dims: Mapping[str, DimRange]) -> Check:
+    inner = [_check(item, dims) for item in entry.items]
+    names = [f"[{key!r}]" for key in entry.keys] or [f"[{index}]" for index in range(len(inner))]
+    kind = {"list": list, "tuple": tuple, "dict": dict}[entry.type]
+
+    def check(value: Any, sizes: dict[str, int], tensors: list[torch.Tensor]) -> str | None:
+        if type(value) is not kind:
+            return f"is a {type(value).__name__}, compiled for a {entry.type}"
+        # The module may go through a dict in its order.
+        if kind is dict and tuple(value) != entry.keys:
+            return f"has the keys {list(value)!r}"[:200] + f", compiled for {list(entry.keys)!r}"[:200]
+        if len(value) != len(inner):
+            return f"has {len(value)} items, compiled for {len(inner)}"
+        for name, each, item in zip(names, inner, value.values() if kind is dict else value, strict=True):
+            reason = each(item, sizes, tensors)
+            if reason is not None:
+                return f"{name} {reason}"
+        return None
+
+    return check
+
+
+def _const_check(entry: ConstSpec, default: object) -> Check:
     if entry.type == "default":
         # The default is part of the code's identity, so being the same object here means having the compiled content.
-        return lambda value: None if value is default else "is not the default, which was compiled in"
+        return lambda value, _sizes, _tensors: None if value is default else "is not the default, which was compiled in"
 
-    def check(value: Any) -> str | None:
+    def check(value: Any, _sizes: dict[str, int], _tensors: list[torch.Tensor]) -> str | None:
         if type(value).__name__ == entry.type and repr(value) == entry.value:
             return None
         shown = (
@@ -126,13 +154,13 @@ def _const_check(entry: ConstSpec, default: object) -> Callable[[Any], str | Non
     return check
 
 
-def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Callable[[Any, dict[str, int]], str | None]:
+def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Check:
     dtype = getattr(torch, entry.dtype)
     rank = len(entry.shape)
     fixed = entry.shape if all(isinstance(size, int) for size in entry.shape) else None
     ordinary, inference = _plain_keys()
 
-    def check(value: Any, sizes: dict[str, int]) -> str | None:
+    def check(value: Any, sizes: dict[str, int], tensors: list[torch.Tensor]) -> str | None:
         if type(value) not in _TENSOR_TYPES:
             return f"is a {type(value).__name__}, compiled for a tensor"
         if value.dtype is not dtype:
@@ -153,6 +181,7 @@ def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Callable[[
             return f"is not an ordinary tensor on {entry.device} ({value.device}, {value.layout})"
         if not value.is_contiguous():
             return "is not contiguous"
+        tensors.append(value)
         return None
 
     return check

@@ -34,10 +34,10 @@ ENCODINGS: Final = ("identity", "zstd")
 TIERS: Final = ("package", "caches")
 REASONS: Final[Mapping[str, frozenset[str]]] = {
     "Kept": frozenset({"Faster", "GatesMet"}),
-    "Rejected": frozenset({"SpeedupBelowMinimum", "ErrorAboveMaximum"}),
+    "Rejected": frozenset({"SpeedupBelowMinimum", "ErrorAboveMaximum", "GraphBreaksAboveMaximum", "RecompilesAboveMaximum"}),
     "Failed": frozenset(
         {
-            "FactoryFailed", "ModuleNotFound", "InputsRefused", "CompileFailed", "CompilerMissing", "ProofFailed",
+            "FactoryFailed", "ModuleNotFound", "InputsRefused", "OptionRefused", "CompileFailed", "CompilerMissing", "ProofFailed",
             "Nondeterministic", "OutOfMemory", "DiskFull", "Timeout", "Killed", "DeviceMissing", "TorchMissing",
             "TorchUnsupported", "Internal", "ImageUnavailable", "StoreUnavailable", "ResultLost", "TemplateRefused",
         }

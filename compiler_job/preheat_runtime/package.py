@@ -7,8 +7,10 @@ it with this module and nothing else parses the file. It holds names, shapes and
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Union
+
+from .levers import Levers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,11 +62,29 @@ class ConstSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TreeSpec:
+    """A list, tuple or dict of arguments: of this very type, with as many items, or these keys in this order."""
+
+    parameter: str
+    type: str
+    keys: tuple[str | int, ...]
+    items: tuple[ArgumentSpec, ...]
+
+
+ArgumentSpec = Union[TensorSpec, ConstSpec, TreeSpec]  # noqa: UP007 - evaluated, also by Python 3.10
+
+
+@dataclass(frozen=True, kw_only=True)
 class CallSpec:
     """The calls a target answers. `arguments` are in the order of the module's signature."""
 
-    arguments: tuple[TensorSpec | ConstSpec, ...]
+    arguments: tuple[ArgumentSpec, ...]
     dims: tuple[DimRange, ...] = ()
+
+    @property
+    def tensors(self) -> list[TensorSpec]:
+        """All tensors, in the order in which the code takes them."""
+        return [leaf for entry in self.arguments for leaf in leaves(entry) if isinstance(leaf, TensorSpec)]
 
     @property
     def dim(self) -> dict[str, DimRange]:
@@ -128,6 +148,7 @@ class Target:
     identity: Identity
     call: CallSpec
     package: PackageSpec | None = None
+    levers: Levers = field(default_factory=Levers)
 
     def write(self, path: Path) -> None:
         """Write canonical JSON: keys sorted, no blanks, one newline at the end."""
@@ -149,6 +170,7 @@ class Target:
                     dims=tuple(DimRange(**entry) for entry in data["call"]["dims"]),
                 ),
                 package=None if package is None else _package(package),
+                levers=Levers.from_json(data["levers"]),
             )
         except TargetUnreadable:
             raise
@@ -168,9 +190,19 @@ def _identity(data: Mapping[str, Any]) -> Identity:
     )
 
 
-def _argument(data: Mapping[str, Any]) -> TensorSpec | ConstSpec:
+def leaves(entry: ArgumentSpec) -> list[TensorSpec | ConstSpec]:
+    """The tensors and constants of an argument, in order."""
+    if isinstance(entry, TreeSpec):
+        return [leaf for item in entry.items for leaf in leaves(item)]
+    return [entry]
+
+
+def _argument(data: Mapping[str, Any]) -> ArgumentSpec:
     if "shape" in data:
         return TensorSpec(**{**data, "shape": tuple(data["shape"])})
+    if "items" in data:
+        items = tuple(_argument(item) for item in data["items"])
+        return TreeSpec(**{**data, "keys": tuple(data["keys"]), "items": items})
     return ConstSpec(**data)
 
 

@@ -21,6 +21,7 @@ from .bind import BoundPackage, Mismatch, ModuleState, grad_reason, process_reas
 from .calls import Matcher
 from .fallback import NO_COMPILER, Fallback
 from .fingerprint import changed_settings
+from .levers import PLAIN_MODE
 from .package import TargetUnreadable
 from .replacement import PreheatedModule, callable_for
 from .report import Answer, Reporter
@@ -71,12 +72,11 @@ def serve(real: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> An
     if type(module).__module__.startswith("torch._dynamo") or torch.compiler.is_compiling():
         return None
     shared = session()
-    reason = _refused_arguments(arguments)
+    reason = _refused_arguments(arguments) or _refused_levers(arguments, shared.revision.candidates)
     if reason is not None:
         shared.reporter.answered(Answer(outcome="cold", reason=reason, class_name=type(module).__qualname__))
         return None
-    fallback = Fallback(lambda: real(model, **arguments), method if method is not None else module)
-    server = Server(module, fallback, shared)
+    server = Server(module, functools.partial(real, model), method if method is not None else module, arguments, shared)
     return PreheatedModule(module, server, arguments) if method is None else callable_for(server, method)
 
 
@@ -84,11 +84,10 @@ def _refused_arguments(arguments: Mapping[str, Any]) -> str | None:
     """Which argument of torch.compile asks for something no artifact was made for, in words.
 
     `dynamic` and `fullgraph` change how torch compiles, not what the model computes: a package is one whole graph.
+    `mode` and `options` are a matter between the call and each artifact: see `Levers`.
     """
     allowed = {
         "backend": (None, "inductor"),
-        "mode": (None, "default"),
-        "options": (None,),
         "disable": (False,),
         "name": (None,),
         "dynamic": (None, False, True),
@@ -96,9 +95,27 @@ def _refused_arguments(arguments: Mapping[str, Any]) -> str | None:
         "dynamic_shapes": (None,),
     }
     for name, value in arguments.items():
+        if name in ("mode", "options"):
+            continue
         if not any(value is each or (isinstance(each, str) and value == each) for each in allowed.get(name, ())):
             return f"torch.compile was called with {name}={value!r}"[:200] + ", which no artifact was made for"
     return None
+
+
+def _refused_levers(arguments: Mapping[str, Any], candidates: Sequence[Candidate]) -> str | None:
+    """Why no artifact was made with the mode and options of this call, in words; None when one may have been."""
+    if not candidates or (arguments.get("mode") in (None, PLAIN_MODE) and not arguments.get("options")):
+        return None
+    reasons = []
+    for candidate in candidates:
+        try:
+            reason = candidate.target.levers.refusal(arguments)
+        except TargetUnreadable as error:
+            reason = str(error)
+        if reason is None:
+            return None
+        reasons.append(reason)
+    return reasons[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +145,19 @@ class Fitting:
 class Server:
     """Answers for one module. Thread-safe."""
 
-    def __init__(self, module: torch.nn.Module, fallback: Fallback, shared: Session) -> None:
-        self.fallback = fallback
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        compile_: Callable[..., Callable[..., Any]],
+        eager: Callable[..., Any],
+        arguments: Mapping[str, Any],
+        shared: Session,
+    ) -> None:
+        """`compile_` is the real torch.compile of the model, `arguments` what the user called it with."""
+        self._compile = compile_
+        self._arguments = arguments
+        self.fallback = Fallback(lambda: compile_(**arguments), eager)
+        self._as_made: dict[Candidate, Fallback] = {}
         self._module = module
         self._session = shared
         self._created = time.perf_counter()
@@ -165,8 +193,9 @@ class Server:
             result = self.fallback.eager(*args, **kwargs)
         else:
             counter = warm.HitCounter()
-            result = self.fallback(args, kwargs)
-            if self.fallback.no_compiler:
+            fallback = self._fallback_of(choice)
+            result = fallback(args, kwargs)
+            if fallback.no_compiler:
                 choice = Choice(outcome="eager", reason=f"{choice.reason}; {NO_COMPILER}", candidate=choice.candidate)
             elif choice.outcome == "warm" and counter.missed():
                 choice = Choice(
@@ -175,6 +204,17 @@ class Server:
         if _key(choice) not in self._said:
             self._report(choice, begin)
         return result
+
+    def _fallback_of(self, choice: Choice) -> Fallback:
+        """torch's own compile; where caches shall be found, with the settings that are part of their keys."""
+        candidate = choice.candidate
+        if choice.outcome != "warm" or candidate is None or candidate.target.levers.plain:
+            return self.fallback
+        with self._lock:
+            if candidate not in self._as_made:
+                arguments = candidate.target.levers.arguments(self._arguments)
+                self._as_made[candidate] = Fallback(lambda: self._compile(**arguments), self.fallback.eager)
+            return self._as_made[candidate]
 
     def _report(self, choice: Choice, begin: float) -> None:
         now = time.perf_counter()
@@ -201,14 +241,14 @@ class Server:
         if state is None:
             return Choice(outcome="cold", reason=self._unfit)
         # Modes forbid a package, never torch itself.
-        forbidden = process_reason() or grad_reason(state, args, kwargs)
+        forbidden = process_reason()
         reasons = []
         for fitting in self._fitting:
             matched = fitting.match(args, kwargs)
             if isinstance(matched, str):
                 reasons.append(f"{fitting.candidate.entry.bucket}: {matched}")
                 continue
-            choice = self._offer(fitting, matched, forbidden)
+            choice = self._offer(fitting, matched, forbidden or grad_reason(state, matched))
             if isinstance(choice, Choice):
                 return choice
             reasons.append(f"{fitting.candidate.entry.bucket}: {choice}")
@@ -219,6 +259,9 @@ class Server:
     def _offer(self, fitting: Fitting, tensors: list[torch.Tensor], forbidden: str | None) -> Choice | str:
         """The choice of this candidate for a call that is one of its own; or why not, in words."""
         candidate = fitting.candidate
+        other_autocast = candidate.target.levers.autocast_reason(candidate.fingerprint.device)
+        if other_autocast is not None:
+            return other_autocast
         if candidate.kind == "rejected":
             entry = candidate.entry
             return Choice(outcome="eager", reason=f"{entry.reason}: {entry.message}", candidate=candidate)
@@ -267,6 +310,9 @@ class Server:
         return state, tuple(fitting), f"no artifact is for this {name}: {shown}"
 
     def _fit(self, candidate: Candidate, state: ModuleState) -> Fitting:
+        refusal = candidate.target.levers.refusal(self._arguments)
+        if refusal is not None:
+            raise Mismatch(refusal)
         if candidate.kind == "package":
             package = BoundPackage(candidate.target, candidate.directory, self._module, state)
             return Fitting(candidate=candidate, package=package, matcher=None)

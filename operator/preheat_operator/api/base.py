@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 
 VALIDATIONS: Final = "x-kubernetes-validations"
 PRESERVE_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
+UNCHECKED: Final = "x-preheat-unchecked"
 INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 
 
@@ -31,6 +32,14 @@ class ApiModel(BaseModel):
     def to_api(self) -> dict[str, Any]:
         """The object as the API server takes it: camelCase, defaults filled in, absent fields left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def unchecked() -> dict[str, bool]:
+    """Schema extension of a field below which no CEL is written, since an API server would not allow its cost.
+
+    What holds there has to be checked by the model that has the field.
+    """
+    return {UNCHECKED: True}
 
 
 def rule(expression: str, message: str, *, message_expression: str | None = None) -> dict[str, str]:

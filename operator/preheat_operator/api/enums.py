@@ -40,6 +40,29 @@ class ConstType(StrEnum):
     NONE = "None"
 
 
+class Mode(StrEnum):
+    """Modes of torch.compile."""
+
+    DEFAULT = "Default"
+    REDUCE_OVERHEAD = "ReduceOverhead"
+    MAX_AUTOTUNE = "MaxAutotune"
+    MAX_AUTOTUNE_NO_CUDAGRAPHS = "MaxAutotuneNoCudagraphs"
+
+
+class Fullgraph(StrEnum):
+    """Whether a module may be compiled in several graphs."""
+
+    AUTO = "Auto"
+    REQUIRED = "Required"
+
+
+class Autocast(StrEnum):
+    """Element types torch.autocast may compute in, by their names in torch."""
+
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
 class CpuIsa(StrEnum):
     """Class of x86-64 processors CPU code is built for; `Native` is the compile node's own."""
 
@@ -102,9 +125,12 @@ class VerdictReason(StrEnum):
     GATES_MET = "GatesMet"
     SPEEDUP_BELOW_MINIMUM = "SpeedupBelowMinimum"
     ERROR_ABOVE_MAXIMUM = "ErrorAboveMaximum"
+    GRAPH_BREAKS_ABOVE_MAXIMUM = "GraphBreaksAboveMaximum"
+    RECOMPILES_ABOVE_MAXIMUM = "RecompilesAboveMaximum"
     FACTORY_FAILED = "FactoryFailed"
     MODULE_NOT_FOUND = "ModuleNotFound"
     INPUTS_REFUSED = "InputsRefused"
+    OPTION_REFUSED = "OptionRefused"
     COMPILE_FAILED = "CompileFailed"
     COMPILER_MISSING = "CompilerMissing"
     PROOF_FAILED = "ProofFailed"
@@ -127,7 +153,14 @@ class VerdictReason(StrEnum):
 # Which reasons a verdict may carry; closed, as in docs/contracts.md.
 REASONS_OF_VERDICT: dict[Verdict, frozenset[VerdictReason]] = {
     Verdict.KEPT: frozenset({VerdictReason.FASTER, VerdictReason.GATES_MET}),
-    Verdict.REJECTED: frozenset({VerdictReason.SPEEDUP_BELOW_MINIMUM, VerdictReason.ERROR_ABOVE_MAXIMUM}),
+    Verdict.REJECTED: frozenset(
+        {
+            VerdictReason.SPEEDUP_BELOW_MINIMUM,
+            VerdictReason.ERROR_ABOVE_MAXIMUM,
+            VerdictReason.GRAPH_BREAKS_ABOVE_MAXIMUM,
+            VerdictReason.RECOMPILES_ABOVE_MAXIMUM,
+        }
+    ),
     Verdict.NO_CAPACITY: frozenset({VerdictReason.UNSCHEDULABLE}),
 }
 REASONS_OF_VERDICT[Verdict.FAILED] = frozenset(VerdictReason).difference(*REASONS_OF_VERDICT.values())

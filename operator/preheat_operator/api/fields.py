@@ -23,7 +23,13 @@ _IDENTIFIER_RULE = rule(
     "must be a Python identifier: letters, digits and '_', not beginning with a digit",
 )
 
+_CALLABLE_RULE = rule(
+    f"self.matches('^{IDENTIFIER}([.]{IDENTIFIER})*:{IDENTIFIER}([.]{IDENTIFIER})*$')",
+    "must be 'package.module:callable', such as 'vision.model:load'",
+)
+
 Name = Annotated[str, Field(min_length=1, max_length=63, json_schema_extra=rules(_NAME_RULE))]
+Callable_ = Annotated[str, Field(min_length=3, max_length=253, json_schema_extra=rules(_CALLABLE_RULE))]
 Identifier = Annotated[str, Field(min_length=1, max_length=63, json_schema_extra=rules(_IDENTIFIER_RULE))]
 DimName = Annotated[str, Field(min_length=1, max_length=32, json_schema_extra=rules(_IDENTIFIER_RULE))]
 IntOrString = Annotated[int | str, WithJsonSchema({INT_OR_STRING: True})]

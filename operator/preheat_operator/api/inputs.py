@@ -1,19 +1,21 @@
 """What a module is called with: tensors and constants, described well enough to compile and to prove the result.
 
 The rules are written in CEL beside the fields they guard, because the API server is where a person can still
-correct a mistake. `crds.py` renders them; nothing checks them a second time in Python.
+correct a mistake. `crds.py` renders them; nothing checks them a second time in Python, but what would cost an API
+server more than it allows.
 """
 
-from typing import Final
+from typing import Any, Final, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
-from preheat_operator.api.base import ApiModel, atomic_list, list_map, rule, rules
+from preheat_operator.api.base import ApiModel, atomic_list, list_map, rule, rules, unchecked
 from preheat_operator.api.enums import ConstType, Dtype
-from preheat_operator.api.fields import DECIMAL, EXPONENT, IDENTIFIER, DimName, Identifier, Name, Size
+from preheat_operator.api.fields import DECIMAL, EXPONENT, Callable_, DimName, Identifier, Name, Size
+from preheat_operator.api.nested import dims_mistake, nested_mistake, tensors_of
 
-MAX_MODULES: Final = 8
 MAX_BUCKETS: Final = 32
+MAX_ITEMS: Final = 64
 
 
 class Tensor(ApiModel):
@@ -56,26 +58,29 @@ class Tensor(ApiModel):
     )
 
 
+def constant_rules() -> dict[str, Any]:
+    """Schema extension of a `type` with its `value` as text."""
+    return rules(
+        rule("(self.type == 'None') != has(self.value)", "value: required, except for type None which has none"),
+        rule(
+            "self.type != 'Int' || !has(self.value) || self.value.matches('^-?[0-9]{1,18}$')",
+            'value: for type Int a whole number in quotes, such as "224"',
+        ),
+        rule(
+            f"self.type != 'Float' || !has(self.value) || self.value.matches('^-?{DECIMAL}{EXPONENT}$')",
+            'value: for type Float a decimal number in quotes, such as "0.5" or "1e-6"',
+        ),
+        rule(
+            "self.type != 'Bool' || !has(self.value) || self.value in ['true', 'false']",
+            'value: for type Bool "true" or "false", in quotes',
+        ),
+    )
+
+
 class Const(ApiModel):
     """A constant argument; compiled code is only used for calls that pass this very value."""
 
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            rule("(self.type == 'None') != has(self.value)", "value: required, except for type None which has none"),
-            rule(
-                "self.type != 'Int' || !has(self.value) || self.value.matches('^-?[0-9]{1,18}$')",
-                'value: for type Int a whole number in quotes, such as "224"',
-            ),
-            rule(
-                f"self.type != 'Float' || !has(self.value) || self.value.matches('^-?{DECIMAL}{EXPONENT}$')",
-                'value: for type Float a decimal number in quotes, such as "0.5" or "1e-6"',
-            ),
-            rule(
-                "self.type != 'Bool' || !has(self.value) || self.value in ['true', 'false']",
-                'value: for type Bool "true" or "false", in quotes',
-            ),
-        )
-    )
+    model_config = ConfigDict(json_schema_extra=constant_rules())
 
     type: ConstType = Field(description="Python type of the value: Int, Float, String, Bool or None.")
     value: str | None = Field(
@@ -86,8 +91,16 @@ class Const(ApiModel):
     )
 
 
-class Arg(ApiModel):
-    """One positional argument of the module's forward."""
+def _one_of_four() -> dict[str, str]:
+    return rule(
+        "(has(self.tensor) ? 1 : 0) + (has(self.__const__) ? 1 : 0) + (has(self.list) ? 1 : 0) + (has(self.dict) ? 1 : 0) "
+        "== 1",
+        "set exactly one of tensor, const, list and dict",
+    )
+
+
+class Leaf(ApiModel):
+    """A tensor or a constant, in a list or dict."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(rule("has(self.tensor) != has(self.__const__)", "set exactly one of tensor and const"))
@@ -95,6 +108,64 @@ class Arg(ApiModel):
 
     tensor: Tensor | None = Field(default=None, description="A tensor input.")
     const: Const | None = Field(default=None, description="A constant input.")
+
+
+class LeafEntry(Leaf):
+    """An entry of a dict."""
+
+    key: str = Field(min_length=1, max_length=63, description="Key of the entry.")
+
+
+class Item(ApiModel):
+    """An item of a list or dict: itself a tensor, a constant, or a list or dict of such."""
+
+    model_config = ConfigDict(json_schema_extra=rules(_one_of_four()))
+
+    tensor: Tensor | None = Field(default=None, description="A tensor input.")
+    const: Const | None = Field(default=None, description="A constant input.")
+    list_items: tuple[Leaf, ...] | None = Field(
+        alias="list",
+        default=None,
+        max_length=MAX_ITEMS,
+        json_schema_extra=atomic_list() | unchecked(),
+        description="A Python list.",
+    )
+    dict_items: tuple[LeafEntry, ...] | None = Field(
+        alias="dict",
+        default=None,
+        max_length=MAX_ITEMS,
+        json_schema_extra=list_map("key") | unchecked(),
+        description="A Python dict; its order counts.",
+    )
+
+
+class ItemEntry(Item):
+    """An entry of a dict."""
+
+    key: str = Field(min_length=1, max_length=63, description="Key of the entry.")
+
+
+class Arg(ApiModel):
+    """One positional argument of the module's forward."""
+
+    model_config = ConfigDict(json_schema_extra=rules(_one_of_four()))
+
+    tensor: Tensor | None = Field(default=None, description="A tensor input.")
+    const: Const | None = Field(default=None, description="A constant input.")
+    list_items: tuple[Item, ...] | None = Field(
+        alias="list",
+        default=None,
+        max_length=MAX_ITEMS,
+        json_schema_extra=atomic_list() | unchecked(),
+        description="A Python list of inputs, which may hold lists and dicts once more.",
+    )
+    dict_items: tuple[ItemEntry, ...] | None = Field(
+        alias="dict",
+        default=None,
+        max_length=MAX_ITEMS,
+        json_schema_extra=list_map("key") | unchecked(),
+        description="A Python dict of inputs, which may hold lists and dicts once more; its order counts.",
+    )
 
 
 class Kwarg(Arg):
@@ -135,8 +206,11 @@ def _declared(arguments: str) -> dict[str, str]:
 
 
 def _used(arguments: str) -> str:
-    """CEL that says whether a shape of `arguments` names the dim `d`."""
-    return f"self.{arguments}.exists(i, has(i.tensor) && i.tensor.shape.exists(s, type(s) == string && s == d.name))"
+    """CEL that says whether a shape of `arguments` names the dim `d`, as far as CEL looks: not into lists and dicts."""
+    return (
+        f"self.{arguments}.exists(i, has(i.list) || has(i.dict) || "
+        "has(i.tensor) && i.tensor.shape.exists(s, type(s) == string && s == d.name))"
+    )
 
 
 class Bucket(ApiModel):
@@ -145,8 +219,12 @@ class Bucket(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
-                "size(self.args) + size(self.kwargs) >= 1",
-                "args and kwargs: give at least one; a forward without inputs cannot be compiled",
+                "has(self.exampleInputs) || size(self.args) + size(self.kwargs) >= 1",
+                "args and kwargs: give at least one, or exampleInputs; a forward without inputs cannot be compiled",
+            ),
+            rule(
+                "!has(self.exampleInputs) || size(self.args) + size(self.kwargs) + size(self.dims) == 0",
+                "exampleInputs: goes without args, kwargs and dims; remove one or the other",
             ),
             _declared("args"),
             _declared("kwargs"),
@@ -176,6 +254,22 @@ class Bucket(ApiModel):
         json_schema_extra=list_map("name"),
         description="Keyword arguments of forward. Default: none.",
     )
+    example_inputs: Callable_ | None = Field(
+        default=None,
+        description="Callable without arguments, importable in the image, that returns (args, kwargs), a tuple and a "
+        "dict, for inputs that shapes cannot describe; written 'package.module:callable'. All sizes are fixed then. "
+        "Default: inputs are drawn at random, as args and kwargs describe them.",
+    )
+
+    @model_validator(mode="after")
+    def _lists_and_dicts(self) -> Self:
+        for place, argument in (*enumerate(self.args), *((f"{a.name!r}", a) for a in self.kwargs)):
+            if mistake := nested_mistake(argument):
+                raise ValueError(f"bucket {self.name}, argument {place}: {mistake}")
+        shapes = [tensor.shape for argument in (*self.args, *self.kwargs) for tensor in tensors_of(argument)]
+        if mistake := dims_mistake(shapes, declared={dim.name for dim in self.dims}):
+            raise ValueError(f"bucket {self.name}: {mistake}")
+        return self
 
 
 class Module(ApiModel):
@@ -199,33 +293,4 @@ class Module(ApiModel):
         max_length=MAX_BUCKETS,
         json_schema_extra=list_map("name"),
         description="What the module is compiled for; 1 to 32.",
-    )
-
-
-class Torch(ApiModel):
-    """What is compiled: modules that a factory in the image makes."""
-
-    factory: str = Field(
-        min_length=3,
-        max_length=253,
-        json_schema_extra=rules(
-            rule(
-                f"self.matches('^{IDENTIFIER}([.]{IDENTIFIER})*:{IDENTIFIER}([.]{IDENTIFIER})*$')",
-                "must be 'package.module:callable', such as 'vision.model:load'",
-            )
-        ),
-        description="Callable without arguments, importable in the image, that returns a torch.nn.Module or an object "
-        "whose parts are modules; written 'package.module:callable'.",
-    )
-    modules: tuple[Module, ...] = Field(
-        min_length=1,
-        max_length=MAX_MODULES,
-        json_schema_extra=list_map("name")
-        | rules(
-            rule(
-                "self.all(a, self.exists_one(b, b.path == a.path))",
-                "two modules have the same path: merge their buckets into one module",
-            )
-        ),
-        description="Modules that are compiled; 1 to 8. A plain model is one entry with an empty path.",
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from preheat_operator.api.base import INT_OR_STRING, ApiModel
+from preheat_operator.api.base import INT_OR_STRING, UNCHECKED, VALIDATIONS, ApiModel
 
 # Keys that pass through as they are.
 _COPIED: Final = frozenset(
@@ -41,6 +41,7 @@ def structural(model: type[ApiModel]) -> dict[str, Any]:
 
 def _convert(node: dict[str, Any], definitions: dict[str, Any], path: str) -> dict[str, Any]:
     node = _inlined(node, definitions, path)
+    checked = not node.pop(UNCHECKED, False)
     if node.get("default", ...) is None:
         del node["default"]
     if isinstance(node.get("default"), dict):
@@ -61,13 +62,20 @@ def _convert(node: dict[str, Any], definitions: dict[str, Any], path: str) -> di
             name: _convert(child, definitions, f"{path}.{name}") for name, child in node["properties"].items()
         }
     if "items" in node:
-        result["items"] = _convert(node["items"], definitions, f"{path}[]")
+        items = _convert(node["items"], definitions, f"{path}[]")
+        result["items"] = items if checked else _without_rules(items)
     extra = node.get("additionalProperties")
     if isinstance(extra, dict):
         result["additionalProperties"] = _convert(extra, definitions, f"{path}.*")
     if "type" not in result:
         raise SchemaError(f"{path}: has no type")
     return result
+
+
+def _without_rules(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _without_rules(value) for key, value in node.items() if key != VALIDATIONS}
+    return [_without_rules(value) for value in node] if isinstance(node, list) else node
 
 
 def _inlined(node: dict[str, Any], definitions: dict[str, Any], path: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 from preheat_operator.api.base import PRESERVE_UNKNOWN, ApiModel, atomic_list, list_map, rule, rules
 from preheat_operator.api.enums import CpuIsa, ServiceAccountToken, Suspend, WorkloadKind
 from preheat_operator.api.fields import DECIMAL, EXPONENT, IntOrString, Name
-from preheat_operator.api.inputs import Torch
+from preheat_operator.api.torch import Torch
 
 MAX_HARDWARE: Final = 8
 MAX_TARGETS: Final = 128
@@ -110,6 +110,19 @@ class KeepIf(ApiModel):
             )
         ),
         description="Largest difference from eager's answer, relative to its size. Default: by dtype.",
+    )
+    max_graph_breaks: int | None = Field(
+        default=None,
+        ge=0,
+        le=1000,
+        description="Most graph breaks. A package has none; compiler caches may. Default: any number.",
+    )
+    max_recompiles: int | None = Field(
+        default=None,
+        ge=0,
+        le=1000,
+        description="Most compiles after a module's first call, over the sizes of a bucket. A package needs none. "
+        "Default: any number.",
     )
 
 

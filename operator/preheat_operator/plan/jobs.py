@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 # Stands for "all profiles" where a Job's hardware profile is named; a profile's name cannot hold a dot.
 MERGE: Final = "merge.all"
-FORMAT_VERSION: Final = 1
 
 # How often the Job controller itself starts a pod again, before the attempt counts as ended.
 _BACKOFF_LIMIT = 2
@@ -133,7 +132,7 @@ def _request(
 ) -> dict[str, Any]:
     spec = model.spec.to_api()
     return {
-        "formatVersion": FORMAT_VERSION,
+        "formatVersion": revisions.FORMAT_VERSION,
         "namespace": model.metadata.namespace,
         "name": model.metadata.name,
         "uid": model.metadata.uid,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from preheat_operator.api.enums import RevisionState
 from preheat_operator.api.status import Revision
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from preheat_operator.api.spec import CompiledModelSpec
 
+#: Of what is asked of a compile Job; a new one makes every revision a new one.
+FORMAT_VERSION: Final = 1
 _MAX_PREFIX = 40
 
 
@@ -33,9 +35,14 @@ class Wanted:
 
 
 def spec_hash(spec: CompiledModelSpec) -> str:
-    """Hash of what decides compilation: `torch`, `hardware` (with its cpuIsa) and `keepIf`, defaults filled in."""
-    body = spec.to_api()
-    return digest({"torch": body["torch"], "hardware": body["hardware"], "keepIf": body["keepIf"]})
+    """Hash of what decides compilation: `torch`, `hardware` (with its cpuIsa) and `keepIf`.
+
+    What is as it is by default is left out, written or not: a release that adds a field must not make every revision
+    a new one. A release that changes what a default means has to change `FORMAT_VERSION`.
+    """
+    body = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    parts = {name: body.get(name, {}) for name in ("torch", "hardware", "keepIf")}
+    return digest({"formatVersion": FORMAT_VERSION, **parts})
 
 
 def wanted(*, model: str, spec: CompiledModelSpec, image: str) -> Wanted:

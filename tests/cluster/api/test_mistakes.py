@@ -124,9 +124,11 @@ MISTAKES = (
     Mistake(
         "tensor and const",
         {f"{BUCKET}.args.0.const": {"type": "Int", "value": "1"}},
-        ("args[0]", "exactly one of tensor and const"),
+        ("args[0]", "exactly one of tensor, const, list and dict"),
     ),
-    Mistake("neither tensor nor const", {f"{BUCKET}.args.1": {}}, ("args[1]", "exactly one of tensor and const")),
+    Mistake(
+        "neither tensor nor const", {f"{BUCKET}.args.1": {}}, ("args[1]", "exactly one of tensor, const, list and dict")
+    ),
     Mistake(
         "whole number", {f"{BUCKET}.args.1": {"const": {"type": "Int", "value": "1.5"}}}, ("const", "whole number")
     ),
@@ -146,6 +148,34 @@ MISTAKES = (
     Mistake(
         "duplicate hardware", {"spec.hardware": [{"name": "cpu"}, {"name": "cpu"}]}, ("spec.hardware[1]", "Duplicate")
     ),
+    Mistake("list and tensor", {f"{BUCKET}.args.0.list": []}, ("args[0]", "exactly one of")),
+    Mistake("mode", {"spec.torch.mode": "max-autotune"}, ("spec.torch.mode", "MaxAutotune")),
+    Mistake("fullgraph as a boolean", {"spec.torch.fullgraph": True}, ("spec.torch.fullgraph", "Required")),
+    Mistake("autocast", {"spec.torch.autocast": "int8"}, ("spec.torch.autocast", "bfloat16")),
+    Mistake(
+        "option's name",
+        {"spec.torch.options": [{"name": "Epilogue-Fusion", "value": "true"}]},
+        ("spec.torch.options[0].name", "torch._inductor.config"),
+    ),
+    Mistake("option without value", {"spec.torch.options": [{"name": "debug"}]}, ("options[0].value", "Required")),
+    Mistake(
+        "option twice",
+        {"spec.torch.options": [{"name": "a", "value": "1"}, {"name": "a", "value": "2"}]},
+        ("spec.torch.options[1]", "Duplicate"),
+    ),
+    Mistake(
+        "factory argument",
+        {"spec.torch.arguments": [{"name": "size", "type": "Int", "value": "large"}]},
+        ("spec.torch.arguments[0]", "whole number"),
+    ),
+    Mistake("example inputs", {f"{BUCKET}.exampleInputs": "inputs"}, ("exampleInputs", "package.module:callable")),
+    Mistake(
+        "example inputs and args",
+        {f"{BUCKET}.exampleInputs": "model:inputs"},
+        ("exampleInputs", "remove one or the other"),
+    ),
+    Mistake("graph breaks", {"spec.keepIf": {"maxGraphBreaks": -1}}, ("spec.keepIf.maxGraphBreaks", "greater than")),
+    Mistake("recompiles", {"spec.keepIf": {"maxRecompiles": "0"}}, ("spec.keepIf.maxRecompiles", "integer")),
     Mistake("cpuIsa", {"spec.hardware.0.cpuIsa": "avx512"}, ("spec.hardware[0].cpuIsa", "X86_64_V4")),
     Mistake("speedup as a number", {"spec.keepIf": {"minSpeedup": 1.05}}, ("spec.keepIf.minSpeedup", "string")),
     Mistake(

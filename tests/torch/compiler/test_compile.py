@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from preheat_compiler.layout import lay_out
-from preheat_compiler.prove import pod_environment, said_by_runtime
-from preheat_compiler.request import read_request
 from preheat_runtime.package import Target
-from unit.compiler import requests, toolkits
+from unit.compiler import toolkits
+from unit.compiler.jobs import Job, bucket, compile_job, serve, tensor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,51 +75,6 @@ def load_token():
 '''
 
 
-@dataclass
-class Job:
-    """One run of the driver."""
-
-    folder: Path
-    code: int
-    said: str
-
-    @property
-    def app(self) -> Path:
-        return self.folder / "app"
-
-    def result(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.app / "out" / "result.json").read_text())
-        return content
-
-    def target(self, module: str, bucket: str) -> dict[str, Any]:
-        (found,) = [each for each in self.result()["targets"] if (each["module"], each["bucket"]) == (module, bucket)]
-        return found
-
-    def report(self, module: str, bucket: str) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.app / "out" / module / bucket / "report.json").read_text())
-        return content
-
-
-def tensor(*shape: int | str, dtype: str = "float32") -> dict[str, Any]:
-    return {"tensor": {"shape": list(shape), "dtype": dtype}}
-
-
-def bucket(name: str, *args: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"name": name, "dims": [], "args": list(args), "kwargs": [], **more}
-
-
-def compile_job(folder: Path, factory: str, *modules: dict[str, Any], **changes: Any) -> Job:
-    app = folder / "app"
-    app.mkdir(parents=True)
-    (app / "model.py").write_text(MODEL)
-    raw = requests.make(torch={"factory": factory, "modules": list(modules)}, **changes)
-    raw["targets"] = [{"module": each["name"], "bucket": b["name"]} for each in modules for b in each["buckets"]]
-    (app / "request.json").write_text(json.dumps(raw))
-    toolkit = toolkits.make(folder / "toolkit")
-    code, said = toolkits.run(toolkit, app, HF_TOKEN="hf_verysecret")
-    return Job(folder=folder, code=code, said=said)
-
-
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """Good and bad targets of one request."""
@@ -135,6 +84,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Job:
     )  # fmt: skip
     return compile_job(
         tmp_path_factory.mktemp("mixed"),
+        MODEL,
         "model:load",
         {"name": "net", "path": "net", "buckets": [ranged, bucket("wrong", tensor(4, 63))]},
         {"name": "noisy", "path": "noisy", "buckets": [bucket("one", tensor(4, 64))]},
@@ -230,11 +180,6 @@ def test_only_what_is_listed_is_left_behind(mixed: Job) -> None:
 
 
 def test_a_pod_is_served_hot_at_every_size_of_the_range(mixed: Job, tmp_path: Path) -> None:
-    target = mixed.target("net", "ranged")
-    pod = lay_out(
-        tmp_path / "pod", mixed.app / "out/net/ranged", request=read_request(mixed.app / "request.json"), module="net",
-        bucket="ranged", tier="package", request_key=target["requestKey"], fingerprint=target["fingerprint"],
-    )  # fmt: skip
     served = Target.read(mixed.app / "out/net/ranged/target.json").call.dim["n"]
     script = (
         "import torch, model\n"
@@ -245,10 +190,7 @@ def test_a_pod_is_served_hot_at_every_size_of_the_range(mixed: Job, tmp_path: Pa
         "        x = torch.randn(n, 64)\n"
         "        torch.testing.assert_close(fast(x, double=True), net(x, double=True))\n"
     )
-    environment = pod_environment(tmp_path, os.environ)
-    environment.update(PREHEAT_DIR=str(pod), PREHEAT_WORK_DIR=str(tmp_path), PYTHONPATH=f"{pod}/site:{mixed.app}")
-    subprocess.run([sys.executable, "-c", script], env=environment, check=True)
-    assert {line["outcome"] for line in said_by_runtime(tmp_path)} == {"hot"}
+    assert {line["outcome"] for line in serve(mixed, "net", "ranged", script, tmp_path)} == {"hot"}
 
 
 def test_a_restarted_container_goes_on_where_it_was(mixed: Job) -> None:
@@ -262,7 +204,7 @@ def test_a_restarted_container_goes_on_where_it_was(mixed: Job) -> None:
 
 def test_too_slow_is_rejected_with_the_figures(tmp_path: Path) -> None:
     net = {"name": "net", "path": "", "buckets": [bucket("one", tensor(4, 64))]}
-    job = compile_job(tmp_path, "model:load_net", net, keepIf={"minSpeedup": "1000"})
+    job = compile_job(tmp_path, MODEL, "model:load_net", net, keepIf={"minSpeedup": "1000"})
     target = job.target("net", "one")
     assert (target["verdict"], target["reason"], target["tier"]) == ("Rejected", "SpeedupBelowMinimum", None), job.said
     assert "keepIf.minSpeedup is 1000" in target["message"]
@@ -273,7 +215,7 @@ def test_too_slow_is_rejected_with_the_figures(tmp_path: Path) -> None:
 
 def test_a_factory_that_fails_says_where_and_keeps_secrets(tmp_path: Path) -> None:
     net = {"name": "net", "path": "", "buckets": [bucket("one", tensor(4, 64))]}
-    job = compile_job(tmp_path, "model:load_token", net)
+    job = compile_job(tmp_path, MODEL, "model:load_token", net)
     target = job.target("net", "one")
     assert (target["verdict"], target["reason"]) == ("Failed", "FactoryFailed")
     assert "weights.example/net" in target["message"]
@@ -284,7 +226,7 @@ def test_a_factory_that_fails_says_where_and_keeps_secrets(tmp_path: Path) -> No
 
 def test_a_factory_that_cannot_be_imported_says_where_it_is_looked_for(tmp_path: Path) -> None:
     net = {"name": "net", "path": "", "buckets": [bucket("one", tensor(4, 64))]}
-    target = compile_job(tmp_path, "modell:load", net).target("net", "one")
+    target = compile_job(tmp_path, MODEL, "modell:load", net).target("net", "one")
     assert target["reason"] == "FactoryFailed"
     assert "No module named 'modell'" in target["message"]
     assert "working directory" in target["message"]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from preheat_compiler.bucket import Bucket, Dim, TensorSpec
 from preheat_compiler.inputs import legal_ends, narrowed, pick_sizes, ranged_dims, traceable, unserved
-from preheat_compiler.request import Bucket, Dim, TensorSpec
 from preheat_runtime.package import DimRange
 
 

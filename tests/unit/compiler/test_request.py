@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from preheat_compiler.bucket import ConstSpec, TensorSpec
 from preheat_compiler.fields import RequestError
-from preheat_compiler.request import ConstSpec, TensorSpec, parse_request, read_request, request_key
+from preheat_compiler.request import parse_request, read_request, request_key
 from unit.compiler import requests
 
 if TYPE_CHECKING:
@@ -62,7 +63,12 @@ _BUCKET = "torch.modules.0.buckets.0"
     [
         (_set("formatVersion", 2), "formatVersion: 2"),
         (_set("surprise", 1), "request.surprise"),
-        (_set("torch.mode", "Default"), "request.torch.mode"),
+        (_set("torch.surprise", "Default"), "request.torch.surprise"),
+        (_set("torch.mode", "Fast"), "request.torch.mode"),
+        (_set("torch.options", [{"name": "x"}]), "request.torch.options[0].value"),
+        (_set("keepIf.maxGraphBreaks", -1), "request.keepIf.maxGraphBreaks"),
+        (_set(f"{_BUCKET}.exampleInputs", "model"), "exampleInputs"),
+        (_set(f"{_BUCKET}.exampleInputs", "model:inputs"), "args, kwargs and dims must be absent"),
         (_set("uid", _GONE), "request.uid"),
         (_set("timeoutSeconds", "60"), "request.timeoutSeconds"),
         (_set("cpuIsa", "ARM"), "request.cpuIsa"),
@@ -74,7 +80,7 @@ _BUCKET = "torch.modules.0.buckets.0"
         (_set("targets.0.bucket", "other"), "main/other"),
         (_set(f"{_BUCKET}.dims.0.multipleOf", 40), f"{_BUCKET}.dims[0]".replace(".0", "[0]", 1)[:20]),
         (_set(f"{_BUCKET}.dims", []), "uses dim 'n'"),
-        (_set(f"{_BUCKET}.args.0", {}), "exactly one of tensor and const"),
+        (_set(f"{_BUCKET}.args.0", {}), "exactly one of tensor, const, list and dict"),
         (_set(f"{_BUCKET}.args.0.tensor.shape.0", -1), "cannot be negative"),
         (_set(f"{_BUCKET}.args.0.tensor.shape.0", True), "neither a size nor the name"),
         (_set(f"{_BUCKET}.args.0.tensor.stride", [1]), "args[0].tensor.stride"),

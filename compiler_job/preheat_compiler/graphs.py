@@ -1,0 +1,101 @@
+"""Tells into how many graphs torch.compile cuts a module, where, and how often it compiles again over a range.
+
+Why it exists: each cut costs time at every call, and each further compile costs seconds in the middle of serving; both
+are silent in torch. A package is one graph for its whole range, so only the caches tier is looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from preheat_compiler.faults import describe, redact
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+    from preheat_compiler.inputs import Call
+
+_MOST_BREAKS = 50
+#: What torch says of these is its own jargon; the usual remedy, by what its words begin with.
+_REMEDIES = {
+    "generic_jump": "the code branches on the content of a tensor: use torch.where or torch.cond, or move the branch out "
+    "of the module",
+    "Data-dependent": "the code branches on the content of a tensor: use torch.where or torch.cond, or move the branch "
+    "out of the module",
+    "Tensor.item": "do not take numbers out of tensors in forward; keep them as tensors",
+}
+_PLAIN = "move the call out of forward, or replace it by torch operations"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Break:
+    """A place where torch.compile ends a graph: torch's reason, the user's `file:line`, and what usually helps."""
+
+    reason: str
+    where: str
+    remedy: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graphs:
+    """How a module is compiled. `recompiles`: how often again after its first call, over all sizes of its bucket."""
+
+    graphs: int = 1
+    breaks: tuple[Break, ...] = ()
+    recompiles: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """As report.json holds it."""
+        return {**asdict(self), "breaks": [asdict(each) for each in self.breaks[:_MOST_BREAKS]]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Graphs:
+        """What `to_json` gave."""
+        return cls(**{**data, "breaks": tuple(Break(**each) for each in data["breaks"])})
+
+    def words(self) -> str:
+        """The first break in a line; empty when there is none."""
+        if not self.breaks:
+            return ""
+        first = self.breaks[0]
+        more = f" and {len(self.breaks) - 1} more" if len(self.breaks) > 1 else ""
+        return f"{first.where}: {first.reason}{more} ({first.remedy})"
+
+
+#: What a package is: one graph for its whole range.
+ONE_GRAPH = Graphs()
+
+
+def compiled_frames() -> int:
+    """How many pieces of Python torch has compiled in this process so far."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["frames"]["ok"])
+
+
+def explain(module: torch.nn.Module, call: Call) -> tuple[int, tuple[Break, ...]]:
+    """The number of graphs of one call and its breaks. Traces only; forgets all that was compiled in this process."""
+    import torch
+
+    try:
+        seen = torch._dynamo.explain(module)(*call.args, **call.kwargs)
+    except Exception as error:  # a module that torch cannot trace at all runs eagerly, as in a pod
+        return 0, (Break(reason=redact(describe(error, limit=300)), where="", remedy=_PLAIN),)
+    breaks = tuple(_break(each) for each in seen.break_reasons if each.graph_break)
+    return int(seen.graph_count), breaks
+
+
+def _break(seen: Any) -> Break:
+    lines = [line.strip() for line in str(seen.reason).splitlines() if line.strip()]
+    hints = [line.removeprefix("Hint:").strip() for line in lines if line.startswith("Hint:")]
+    known = next((text for start, text in _REMEDIES.items() if lines and lines[0].startswith(start)), None)
+    stack = list(seen.user_stack or ())
+    return Break(
+        reason=redact(re.sub(r"\s+", " ", lines[0] if lines else "unknown")[:300]),
+        where=f"{stack[-1].filename}:{stack[-1].lineno}" if stack else "",
+        remedy=redact(known or (hints[0][:300] if hints else _PLAIN)),
+    )

@@ -1,0 +1,96 @@
+"""What is wrong with inputs that lie in lists and dicts. Pure.
+
+Why it exists: the API server would have to multiply every rule by the number of items at each depth, and refuses to. So
+these few rules are repeated here in Python, where the controller and the command line read a CompiledModel.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeAlias
+
+from preheat_operator.api.enums import ConstType, Dtype
+from preheat_operator.api.fields import DECIMAL, EXPONENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from preheat_operator.api.inputs import Arg, Const, Item, ItemEntry, Leaf, LeafEntry, Tensor
+
+    Input: TypeAlias = Arg | Item | Leaf
+
+_VALUES = {
+    ConstType.INT: ("-?[0-9]{1,18}", 'a whole number in quotes, such as "224"'),
+    ConstType.FLOAT: (f"-?{DECIMAL}{EXPONENT}", 'a decimal number in quotes, such as "0.5" or "1e-6"'),
+    ConstType.BOOL: ("true|false", '"true" or "false", in quotes'),
+    ConstType.STRING: (r"(?s:.*)", "text"),
+}
+
+
+def tensors_of(value: Input) -> Iterator[Tensor]:
+    """Every tensor of an argument, in order."""
+    if value.tensor is not None:
+        yield value.tensor
+    for _, item in _items(value):
+        yield from tensors_of(item)
+
+
+def nested_mistake(value: Input) -> str | None:
+    """The first thing that is wrong below an argument, with its place and the remedy; None when all is right.
+
+    The argument itself is the API server's to check.
+    """
+    for place, item in _items(value):
+        kinds = [item.tensor, item.const, *_containers(item)]
+        if sum(kind is not None for kind in kinds) != 1:
+            return (
+                f"[{place!r}]: set exactly one of tensor, const, list and dict (two levels of lists and dicts at most)"
+            )
+        if item.tensor is not None and (wrong := _tensor(item.tensor)):
+            return f"[{place!r}].tensor: {wrong}"
+        if item.const is not None and (wrong := _const(item.const)):
+            return f"[{place!r}].const: {wrong}"
+        if wrong := nested_mistake(item):
+            return f"[{place!r}]{wrong}"
+    return None
+
+
+def dims_mistake(shapes: Sequence[Sequence[int | str]], *, declared: set[str]) -> str | None:
+    """Whether every named dim is declared and every declared one named; if not, what to do."""
+    named = {size for shape in shapes for size in shape if isinstance(size, str) and not size.isdecimal()}
+    if missing := sorted(named - declared):
+        return f"a shape names the dim {missing[0]}, which is not declared: add it to dims, or write a number"
+    if unused := sorted(declared - named):
+        return f"the dim {unused[0]} is in no shape: use it, or remove it from dims"
+    return None
+
+
+def _items(value: Input) -> list[tuple[int | str, Item | Leaf]]:
+    in_list, in_dict = _containers(value)
+    return [*enumerate(in_list or ()), *((entry.key, entry) for entry in in_dict or ())]
+
+
+def _containers(value: Input) -> tuple[Sequence[Item | Leaf] | None, Sequence[ItemEntry | LeafEntry] | None]:
+    # A leaf has neither: lists and dicts end at the second level.
+    return getattr(value, "list_items", None), getattr(value, "dict_items", None)
+
+
+def _tensor(tensor: Tensor) -> str | None:
+    if any((str(size).isdecimal() and int(size) < 1) or str(size).startswith("-") for size in tensor.shape):
+        return "a size must be a number of at least 1, or the name of one of the bucket's dims"
+    if (tensor.low is None) != (tensor.high is None):
+        return "low and high: set both, or neither"
+    if tensor.low is not None and tensor.high is not None and tensor.low >= tensor.high:
+        return "low must be below high: high is exclusive"
+    if tensor.dtype == Dtype.BOOL and tensor.low is not None:
+        return "low and high mean nothing for dtype bool: remove them"
+    return None
+
+
+def _const(const: Const) -> str | None:
+    if (const.type == ConstType.NONE) != (const.value is None):
+        return "value: required, except for type None which has none"
+    if const.value is None:
+        return None
+    pattern, wanted = _VALUES[const.type]
+    return None if re.fullmatch(pattern, const.value) else f"value: for type {const.type.value} {wanted}"

@@ -1,0 +1,260 @@
+"""The levers of torch.compile and the kinds of inputs, each through the real driver and into a pod."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from preheat_runtime.package import Target
+from unit.compiler.jobs import Job, bucket, compile_job, serve, tensor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
+
+MODEL = '''
+import torch
+from torch import nn
+
+class Nested(nn.Module):
+    """Takes what a decoder takes: a list of layers, a dict of options, constants; gives a dict with a tuple in it."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+
+    def forward(self, x, past, *, extra, scale=1.0, names=None):
+        y = self.inner(x) * scale
+        for layer in past:
+            y = y + layer["key"].sum(1) * layer["value"]
+        return {"y": y + extra["bias"], "last": (past[-1]["key"] * 2, names)}
+
+class Pair(nn.Module):
+    def forward(self, pair, n: int):
+        a, b = pair
+        return torch.sin(a) * n + b
+
+class Cut(nn.Module):
+    """Two graphs: the print is between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(16, 16)
+
+    def forward(self, x):
+        y = torch.relu(self.inner(x))
+        print("in between")
+        return torch.sigmoid(self.inner(y))
+
+class Parts:
+    def __init__(self, width):
+        torch.manual_seed(3)
+        self.nested, self.pair, self.cut = Nested(width), Pair(), Cut()
+
+def load(width: int, kind: str = "plain"):
+    assert kind == "fancy"
+    return Parts(width)
+
+def pair():
+    return ((torch.randn(3, 5), torch.ones(3, 5)),), {"n": 3}
+
+def wrong():
+    return torch.randn(3)
+'''
+ARGUMENTS = [{"name": "width", "type": "Int", "value": "32"}, {"name": "kind", "value": "fancy"}]
+
+
+def nested_bucket() -> dict[str, object]:
+    layer = {"dict": [{"key": "key", **tensor("n", 4, 32)}, {"key": "value", **tensor("n", 32)}]}
+    return bucket(
+        "nested", tensor("n", 32), {"list": [layer, layer]}, dims=[{"name": "n", "min": 2, "max": 9}],
+        kwargs=[
+            {"name": "extra", "dict": [{"key": "bias", **tensor(32)}]},
+            {"name": "scale", "const": {"type": "Float", "value": "0.5"}},
+            {"name": "names", "const": {"type": "String", "value": "ab"}},
+        ],
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """Mode, options, factory arguments, nested inputs, inputs of the user's own, a graph break with its gate."""
+    return compile_job(
+        tmp_path_factory.mktemp("tuned"), MODEL, "model:load",
+        {"name": "nested", "path": "nested", "buckets": [nested_bucket()]},
+        {
+            "name": "pair",
+            "path": "pair",
+            "buckets": [
+                {"name": "made", "exampleInputs": "model:pair"}, {"name": "wrong", "exampleInputs": "model:wrong"},
+            ],
+        },
+        {"name": "cut", "path": "cut", "buckets": [bucket("one", tensor(4, 16))]},
+        torch={
+            "arguments": ARGUMENTS,
+            "mode": "MaxAutotuneNoCudagraphs",
+            "options": [{"name": "epilogue_fusion", "value": "false"}, {"name": "max_fusion_size", "value": "8"}],
+        },
+        keepIf={"minSpeedup": "0", "maxGraphBreaks": 0},
+    )  # fmt: skip
+
+
+CALL = """
+import torch, model
+net = model.load(32, "fancy").nested.eval()
+fast = torch.compile(net{arguments})
+def call(n, module, *, scale=0.5, names="ab", keys=("key", "value")):
+    torch.manual_seed(n)
+    layer = dict(zip(("key", "value"), (torch.randn(n, 4, 32), torch.randn(n, 32))))
+    past = [{{key: layer[key] for key in keys}}] * 2
+    return module(torch.randn(n, 32), past, extra={{"bias": torch.randn(32)}}, scale=scale, names=names)
+with torch.no_grad():
+    {body}
+"""
+SAME = "torch.testing.assert_close(call({n}{more}, module=fast), call({n}{more}, module=net))"
+
+
+def test_nested_inputs_are_served_from_a_package_at_every_size(tuned: Job, tmp_path: Path) -> None:
+    target = tuned.target("nested", "nested")
+    assert (target["verdict"], target["tier"]) == ("Kept", "package"), target["message"]
+    body = "\n    ".join(
+        f"got, want = call({n}, module=fast), call({n}, module=net)\n"
+        "    assert got.keys() == want.keys() and got['last'][1] == 'ab' and type(got['last']) is tuple\n"
+        "    torch.testing.assert_close((got['y'], got['last'][0]), (want['y'], want['last'][0]))"
+        for n in range(2, 10)
+    )
+    said = serve(tuned, "nested", "nested", CALL.format(arguments="", body=body), tmp_path)
+    assert {line["outcome"] for line in said} == {"hot"}, said
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (", scale=0.25", "argument scale: is 0.25, compiled for 0.5"),
+        (', names="ba"', "argument names: is 'ba'"),
+        (', keys=("value", "key")', "argument past: [0] has the keys"),
+    ],
+)
+def test_other_constants_and_other_keys_are_other_calls(tuned: Job, tmp_path: Path, change: str, says: str) -> None:
+    body = f"got, want = call(3, fast{change}), call(3, net{change}); torch.testing.assert_close(got['y'], want['y'])"
+    said = serve(tuned, "nested", "nested", CALL.format(arguments=', backend="inductor"', body=body), tmp_path)
+    assert [line["outcome"] for line in said] == ["cold"]
+    assert says in said[0]["reason"]
+
+
+def test_what_the_call_asks_for_itself_must_have_been_made(tuned: Job, tmp_path: Path) -> None:
+    same = "call(3, module=fast)"
+    for name, arguments, outcome in (
+        ("mode", ', mode="max-autotune-no-cudagraphs"', "hot"),
+        ("option", ', options={"epilogue_fusion": False}', "hot"),
+        ("another-mode", ', mode="reduce-overhead"', "cold"),
+        ("another-option", ', options={"epilogue_fusion": True}', "cold"),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        said = serve(tuned, "nested", "nested", CALL.format(arguments=arguments, body=same), folder)
+        assert [line["outcome"] for line in said] == [outcome], (name, said)
+
+
+def test_mode_and_options_reach_inductor_as_they_are(tuned: Job) -> None:
+    levers = Target.read(tuned.app / "out/nested/nested/target.json").levers
+    assert levers.mode == "max-autotune-no-cudagraphs"
+    assert levers.options == {"epilogue_fusion": False, "max_fusion_size": 8}
+
+
+def test_inputs_that_the_user_makes(tuned: Job, tmp_path: Path) -> None:
+    target = tuned.target("pair", "made")
+    assert (target["verdict"], target["tier"]) == ("Kept", "package"), target["message"]
+    script = (
+        "import torch, model\n"
+        "net = model.Pair().eval(); fast = torch.compile(net)\n"
+        "a, b = torch.randn(3, 5), torch.randn(3, 5)\n"
+        "torch.testing.assert_close(fast((a, b), 3), net((a, b), 3))\n"
+    )
+    assert {line["outcome"] for line in serve(tuned, "pair", "made", script, tmp_path)} == {"hot"}
+    wrong = tuned.target("pair", "wrong")
+    assert (wrong["verdict"], wrong["reason"]) == ("Failed", "InputsRefused")
+    assert "model:wrong() gave a Tensor. It must return (args, kwargs)" in wrong["message"]
+
+
+def test_a_graph_break_is_named_with_its_line_and_can_be_refused(tuned: Job) -> None:
+    target = tuned.target("cut", "one")
+    assert (target["verdict"], target["reason"]) == ("Rejected", "GraphBreaksAboveMaximum"), target["message"]
+    line = next(number for number, text in enumerate(MODEL.splitlines(), 1) if "in between" in text and "print" in text)
+    assert f"model.py:{line}" in target["message"]
+    (graphs,) = tuned.report("cut", "one")["graphs"]
+    assert graphs["graphs"] == 2
+    assert len(graphs["breaks"]) == 1
+    assert "print" in graphs["breaks"][0]["reason"] + graphs["breaks"][0]["remedy"]
+    (whole,) = tuned.report("nested", "nested")["graphs"]
+    assert (whole["graphs"], whole["breaks"], whole["recompiles"]) == (1, [], 0)
+
+
+def test_autocast_is_compiled_in_and_asked_of_the_pod(tmp_path: Path) -> None:
+    job = compile_job(
+        tmp_path / "job", MODEL, "model:load", {"name": "nested", "path": "nested", "buckets": [nested_bucket()]},
+        torch={"arguments": ARGUMENTS, "autocast": "bfloat16"}, keepIf={"minSpeedup": "0"},
+    )  # fmt: skip
+    target = job.target("nested", "nested")
+    assert (target["verdict"], target["tier"]) == ("Kept", "package"), target["message"]
+    # The answer is that of bfloat16, which float32's default would refuse.
+    assert 1e-3 < float(target["figures"]["maxError"]) + 1e-2 < 7e-2
+    within = (
+        "with torch.autocast('cpu', dtype=torch.{dtype}):\n"
+        "        got, want = call(3, fast), call(3, net)\n"
+        "        assert got['y'].dtype == want['y'].dtype\n"
+        "        torch.testing.assert_close(got['y'], want['y'], atol=5e-2, rtol=5e-2)"
+    )
+    outcomes = {}
+    for name, body in (
+        ("as compiled", within.format(dtype="bfloat16")),
+        ("another", within.format(dtype="float16")),
+        ("none", "torch.testing.assert_close(call(3, fast)['y'], call(3, net)['y'])"),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        (line,) = serve(job, "nested", "nested", CALL.format(arguments="", body=body), folder)
+        outcomes[name] = line["outcome"], line["reason"]
+    assert outcomes["as compiled"][0] == "hot", outcomes
+    assert outcomes["another"][0] == "cold"
+    assert "autocast is float16, compiled with bfloat16" in outcomes["another"][1]
+    assert outcomes["none"][0] == "cold"
+    assert "autocast is off, compiled with bfloat16" in outcomes["none"][1]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("epilogue_fusio", "true", "Did you mean epilogue_fusion"),
+        ("epilogue_fusion", "perhaps", "'perhaps' is no bool"),
+        ("max_fusion_size", "many", "'many' is no int"),
+        ("freezing", "true", "weights would end up in the code"),
+        ("aot_inductor.package_constants_in_so", "true", "agreed with the pods"),
+        ("cpp.march", "native", "hardware[].cpuIsa"),
+        ("post_grad_custom_pre_pass", "x", "a value that text cannot give"),
+    ],
+)
+def test_options_that_are_wrong_or_not_to_be_chosen(option: str, value: str, says: str) -> None:
+    from preheat_compiler.levers import levers_of
+    from preheat_compiler.request import TorchSettings
+    from preheat_compiler.verdict import TargetError
+
+    with pytest.raises(TargetError, match=r"torch\.options") as error:
+        levers_of(TorchSettings(options=((option, value),)))
+    assert error.value.reason == "OptionRefused"
+    assert says in str(error.value)
+    assert option in str(error.value)
+
+
+def test_a_refused_option_fails_the_target_before_anything_is_compiled(tmp_path: Path) -> None:
+    job = compile_job(
+        tmp_path, MODEL, "model:load", {"name": "pair", "path": "pair", "buckets": [bucket("one", tensor(4, 16))]},
+        torch={"arguments": ARGUMENTS, "options": [{"name": "freezing", "value": "true"}]},
+    )  # fmt: skip
+    target = job.target("pair", "one")
+    assert (target["verdict"], target["reason"]) == ("Failed", "OptionRefused")
+    assert "loading the model" not in job.said
+    json.dumps(job.report("pair", "one"))

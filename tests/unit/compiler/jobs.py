@@ -1,0 +1,84 @@
+"""One run of the compile driver, as in a compile container, and what it left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from preheat_compiler.layout import lay_out
+from preheat_compiler.prove import pod_environment, said_by_runtime
+from preheat_compiler.request import read_request
+from unit.compiler import requests, toolkits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass
+class Job:
+    """One run of the driver."""
+
+    folder: Path
+    code: int
+    said: str
+
+    @property
+    def app(self) -> Path:
+        return self.folder / "app"
+
+    def result(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.app / "out" / "result.json").read_text())
+        return content
+
+    def target(self, module: str, bucket: str) -> dict[str, Any]:
+        (found,) = [each for each in self.result()["targets"] if (each["module"], each["bucket"]) == (module, bucket)]
+        return found
+
+    def report(self, module: str, bucket: str) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.app / "out" / module / bucket / "report.json").read_text())
+        return content
+
+
+def tensor(*shape: int | str, dtype: str = "float32") -> dict[str, Any]:
+    return {"tensor": {"shape": list(shape), "dtype": dtype}}
+
+
+def bucket(name: str, *args: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"name": name, "dims": [], "args": list(args), "kwargs": [], **more}
+
+
+def compile_job(
+    folder: Path,
+    model: str,
+    factory: str,
+    *modules: dict[str, Any],
+    torch: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Job:
+    """Run the driver on the text of a model.py; `torch` and `changes` go into the request."""
+    app = folder / "app"
+    app.mkdir(parents=True)
+    (app / "model.py").write_text(model)
+    raw = requests.make(torch={"factory": factory, "modules": list(modules), **(torch or {})}, **changes)
+    raw["targets"] = [{"module": each["name"], "bucket": b["name"]} for each in modules for b in each["buckets"]]
+    (app / "request.json").write_text(json.dumps(raw))
+    toolkit = toolkits.make(folder / "toolkit")
+    code, said = toolkits.run(toolkit, app, HF_TOKEN="hf_verysecret")
+    return Job(folder=folder, code=code, said=said)
+
+
+def serve(job: Job, module: str, bucket: str, script: str, folder: Path) -> list[dict[str, Any]]:
+    """Run a script as in a pod that has this one artifact; what the runtime reported of it."""
+    target = job.target(module, bucket)
+    pod = lay_out(
+        folder / "pod", job.app / "out" / module / bucket, request=read_request(job.app / "request.json"), module=module,
+        bucket=bucket, tier=target["tier"], request_key=target["requestKey"], fingerprint=target["fingerprint"],
+    )  # fmt: skip
+    environment = pod_environment(folder, os.environ)
+    environment.update(PREHEAT_DIR=str(pod), PREHEAT_WORK_DIR=str(folder), PYTHONPATH=f"{pod}/site:{job.app}")
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+    return said_by_runtime(folder)
