@@ -7,6 +7,7 @@ its results become figures.
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from preheat_compiler import package
@@ -17,6 +18,8 @@ from preheat_compiler.verdict import TargetError
 from preheat_runtime.package import TARGET_FILE, Target
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
 
     from preheat_compiler.work import Work
@@ -44,19 +47,12 @@ def build(work: Work, module: torch.nn.Module) -> None:
     bucket = traceable(work.bucket)
     call = build_call(bucket, pick_sizes(bucket)[0], seed=SEEDS[0], device=work.device)
     begin = time.monotonic()
-    _without_precompiled_headers()
-    try:
+    with verdicts():
         info = package.build_package(
             module, package.ExampleCall(args=call.args, kwargs=call.kwargs),
             dynamic_shapes=dynamic_shapes(bucket), out=work.artifact, cpu_isa=work.request.cpu_isa,
             levers=work.levers,
         )  # fmt: skip
-    except package.NotPackageable as error:
-        if reason := common_reason(error):
-            raise failed(reason, "building the package", error, remedy="") from error
-        raise
-    except package.PackageError as error:
-        raise _package_failed(error) from error
     work.figure(compileSeconds=time.monotonic() - begin, sizeBytes=info.size_bytes)
     names = {
         name
@@ -69,6 +65,20 @@ def build(work: Work, module: torch.nn.Module) -> None:
         )
     work.report.note("package", constants=len(info.constants), files=list(info.files))
     work.serve_only(narrowed(bucket, Target.read(work.artifact / TARGET_FILE).call.dim))
+
+
+@contextmanager
+def verdicts() -> Iterator[None]:
+    """Around the building of a package: its errors become TargetErrors, but for NotPackageable."""
+    _without_precompiled_headers()
+    try:
+        yield
+    except package.NotPackageable as error:
+        if reason := common_reason(error):
+            raise failed(reason, "building the package", error, remedy="") from error
+        raise
+    except package.PackageError as error:
+        raise _package_failed(error) from error
 
 
 def _without_precompiled_headers() -> None:

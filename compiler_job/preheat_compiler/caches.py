@@ -118,7 +118,7 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
 
     from preheat_compiler.decide import allowed_error
     from preheat_compiler.graphs import compiled_frames, explain
-    from preheat_compiler.inputs import build_call, pick_sizes
+    from preheat_compiler.inputs import build_call, dtypes_of, pick_sizes
     from preheat_compiler.levers import as_served, levers_of
     from preheat_compiler.model import device_of, find_module, load_factory
     from preheat_compiler.prove import SEEDS, against_eager
@@ -144,7 +144,7 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
         after_first = compiled_frames()
         error = against_eager(compiled, module, bucket, sizes, device=device, report=report)
         recompiles = compiled_frames() - after_first
-        dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in [*module.parameters(), *module.buffers()]}
+        dtypes = dtypes_of(module, first, levers)
         speed = None
         if error.maximum <= float(allowed_error(request.keep_if, dtypes | error.dtypes)):
             speed = speed_of(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from preheat_compiler.bucket import ArgumentSpec
+    from preheat_runtime.levers import Levers
     from preheat_runtime.package import DimRange
 
     Place = tuple[int | str, ...]
@@ -188,6 +189,17 @@ def build_call(bucket: Bucket, sizes: Sizes, *, seed: int, device: str = "cpu") 
 
     args = tuple(build(spec) for spec in bucket.args)
     return Call(args=args, kwargs={name: build(spec) for name, spec in bucket.kwargs})
+
+
+def dtypes_of(module: torch.nn.Module, call: Call, levers: Levers) -> set[str]:
+    """torch's names of the dtypes that a call computes in: of weights and inputs, and what autocast changes them to."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    leaves = pytree.tree_leaves((call.args, dict(call.kwargs)))
+    tensors = [*module.parameters(), *module.buffers(), *(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))]
+    found = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors}
+    return found | ({levers.autocast} if levers.autocast is not None else set())
 
 
 def _example_call(example: str, *, seed: int, device: str) -> Call:

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from preheat_runtime import identity as identities
-from preheat_runtime.bind import OpenPackage
 from preheat_runtime.levers import Levers
 from preheat_runtime.native import Library, NativeError
+from preheat_runtime.opened import OpenPackage
 from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, DimRange, PackageSpec, Target
 
 from .levers import as_served, inductor_options
@@ -49,7 +49,7 @@ from .package_graph import check_bindable, inspect_graph, output_plan
 from .package_proof import compare_memory, randomise_
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from .package_call import Ranges
 
@@ -180,7 +180,7 @@ def describe_target(
     return target
 
 
-def load_package(directory: Path, module: torch.nn.Module) -> Callable[..., Any]:
+def load_package(directory: Path, module: torch.nn.Module) -> OpenPackage:
     """The package in `directory` bound to `module`, as a callable that takes the module's arguments.
 
     It is the pod's own code path without the fall back: what does not fit raises `preheat_runtime.bind.Mismatch`, here

@@ -28,11 +28,15 @@ MODES = ("Default", "ReduceOverhead", "MaxAutotune", "MaxAutotuneNoCudagraphs")
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """One module of what the factory returns; `path` is dotted, empty for the object itself."""
+    """One module of what the factory returns; `path` is dotted, empty for the object itself.
+
+    `regions` are patterns of dotted paths below it.
+    """
 
     name: str
     path: str
     buckets: tuple[Bucket, ...]
+    regions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +150,7 @@ def request_key(request: Request, module: str, bucket: str, fingerprint: Mapping
         "formatVersion": FORMAT_VERSION,
         "image": request.image,
         "torch": {name: value for name, value in request.raw["torch"].items() if name != "modules"},
-        "module": {"name": spec["name"], "path": spec["path"]},
+        "module": {name: value for name, value in spec.items() if name != "buckets"},
         "bucket": next(each for each in spec["buckets"] if each["name"] == bucket),
         "keepIf": request.raw["keepIf"],
         "fingerprint": dict(fingerprint),
@@ -199,10 +203,19 @@ def _factory_argument(raw: object, where: str) -> tuple[str, bool | int | float 
 def _module(raw: object, where: str) -> Module:
     fields = Fields(raw, where)
     module = Module(
-        name=fields.segment("name"), path=fields.text("path", empty=True), buckets=fields.list("buckets", read_bucket)
+        name=fields.segment("name"),
+        path=fields.text("path", empty=True),
+        buckets=fields.list("buckets", read_bucket),
+        regions=fields.list("regions", _pattern, required=False),
     )
     fields.end()
     return module
+
+
+def _pattern(raw: object, where: str) -> str:
+    if not isinstance(raw, str) or not raw:
+        raise RequestError(f"{where}: must be text")
+    return raw
 
 
 def _target(raw: object, where: str) -> tuple[str, str]:

@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import package
-from preheat_compiler.build import build, describe_module, words
+from preheat_compiler.build import build, describe_module, verdicts, words
 from preheat_compiler.caches import CachesError, compile_caches
 from preheat_compiler.compare import difference
 from preheat_compiler.decide import Decision, allowed_error, decide
 from preheat_compiler.faults import common_reason, describe, failed, redact
 from preheat_compiler.graphs import ONE_GRAPH
-from preheat_compiler.inputs import Sizes, build_call, pick_sizes
+from preheat_compiler.inputs import Sizes, build_call, dtypes_of, pick_sizes
 from preheat_compiler.levers import as_served, levers_of
 from preheat_compiler.model import device_of, find_module, load_factory
 from preheat_compiler.prove import SEEDS, FreshProof, against_eager, no_weight_is_baked_in
+from preheat_compiler.regions import Seen, build_regions, watch
 from preheat_compiler.report import FILE as REPORT_FILE
 from preheat_compiler.report import Report, write_atomically
 from preheat_compiler.request import read_request, request_key
@@ -112,9 +113,15 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
     # Before the first forward: a pod compares a module that has not run yet.
     before = describe_module(work, module)
     sizes = pick_sizes(work.bucket)
+    why = ""
+    seen: tuple[Seen, ...] = ()
     with report.stage("running eager"):
         _run_eager(work, module, sizes)
-    why = ""
+        if work.module.regions:
+            try:
+                seen = watch(work, module)
+            except package.NotPackageable as error:
+                why = words(error)
     changes = describe_module(work, module) != before
     if changes:
         # It remembers having run. One that has not is built from, or no pod would know it again.
@@ -126,7 +133,11 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
     if not why:
         try:
             with report.stage("building the package"):
-                build(work, module)
+                if seen:
+                    with verdicts():
+                        build_regions(work, module, seen)
+                else:
+                    build(work, module)
         except package.NotPackageable as error:
             why = words(error)
     if why:
@@ -192,9 +203,8 @@ def _run_eager(work: Work, module: torch.nn.Module, sizes: tuple[Sizes, ...]) ->
     for each in sizes[1:]:
         _eager(work, module, each)
     call = build_call(work.bucket, sizes[0], seed=SEEDS[0], device=work.device)
-    dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in [*module.parameters(), *module.buffers()]]
-    dtypes += [str(value.dtype).removeprefix("torch.") for value in call.args if hasattr(value, "dtype")]
-    work.allowed = float(allowed_error(work.request.keep_if, [*dtypes, *seen.dtypes]))
+    dtypes = dtypes_of(module, call, work.levers)
+    work.allowed = float(allowed_error(work.request.keep_if, dtypes | seen.dtypes))
     if not seen.maximum <= work.allowed:
         raise TargetError(
             "Nondeterministic",

@@ -9,6 +9,7 @@ described anew, and the package is bound again, or dropped.
 from __future__ import annotations
 
 import threading
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from .package import Identity, PackageSpec, Target
+    from .package import CallSpec, Identity, PackageSpec, Target
 
 _data_ptr = torch.Tensor.data_ptr
 
@@ -98,19 +99,20 @@ def process_reason() -> str | None:
     return None
 
 
-class BoundPackage:
-    """One target's code with this module's weights. `match` first, then `run` what it gave."""
+class BoundCode:
+    """Compiled code with the weights of the module, or of the submodule at `path`. `match` first, then `run` what it gave.
 
-    def __init__(self, target: Target, directory: Path, module: torch.nn.Module, state: ModuleState) -> None:
-        if target.package is None:
-            raise Mismatch("the target has no package")
-        reason = state.against(target)
-        if reason is not None:
-            raise Mismatch(reason)
-        self._spec = target.package
-        self._path = directory / target.package.library
-        self._matcher = Matcher(target.call, module.forward)
-        self._rebuild = _output_builder(target.package)
+    Whether the module is the one that was compiled is the caller's to know.
+    """
+
+    def __init__(
+        self, spec: PackageSpec, call: CallSpec, directory: Path, module: torch.nn.Module, state: ModuleState, path: str = ""
+    ) -> None:  # fmt: skip
+        self._spec = spec
+        self._path = directory / spec.library
+        self._matcher = Matcher(call, module.forward)
+        self._rebuild = _output_builder(spec)
+        self._prefix = f"{path}." if path else ""
         self._state = state
         self._lock = threading.Lock()
         self._library: Library | None = None
@@ -129,7 +131,7 @@ class BoundPackage:
         paths = dict(self._spec.constants)
         if library.constants.keys() != paths.keys():
             raise Mismatch("the library's constants are not those of target.json")
-        library.bind({name: self._state.tensors[path] for name, path in paths.items()})
+        library.bind({name: self._state.tensors[self._prefix + path] for name, path in paths.items()})
         return library
 
     def match(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
@@ -140,6 +142,26 @@ class BoundPackage:
         """The module's output. Raises NativeError, or Mismatch when the files do not fit each other."""
         library = self._library or self._bound_library()
         return self._rebuild(library.run(tensors))
+
+
+class BoundPackage:
+    """One target's code with this module's weights: of the whole module. `match` first, then `answer`."""
+
+    missed: Mapping[str, str] = MappingProxyType({})
+    """As of a `RegionalPackage`: a whole module has no parts that could be missed."""
+
+    def __init__(self, target: Target, directory: Path, module: torch.nn.Module, state: ModuleState) -> None:
+        if target.package is None:
+            raise Mismatch("the target has no package")
+        reason = state.against(target)
+        if reason is not None:
+            raise Mismatch(reason)
+        self._code = BoundCode(target.package, target.call, directory, module, state)
+        self.match = self._code.match
+
+    def answer(self, tensors: list[torch.Tensor], _args: tuple[Any, ...], _kwargs: Mapping[str, Any]) -> Any:
+        """The module's output. Raises NativeError, or Mismatch when the files do not fit each other."""
+        return self._code.run(tensors)
 
 
 def _output_builder(spec: PackageSpec) -> Callable[[list[torch.Tensor | None]], Any]:
@@ -164,31 +186,6 @@ def _output_builder(spec: PackageSpec) -> Callable[[list[torch.Tensor | None]], 
         return pytree.tree_unflatten(leaves, tree)
 
     return build
-
-
-class OpenPackage:
-    """A package with its checks and without a fall back: what does not fit raises Mismatch. For proofs."""
-
-    def __init__(self, target: Target, directory: Path, module: torch.nn.Module) -> None:
-        self._module = module
-        self._state = ModuleState(module)
-        self._levers = target.levers
-        self._package = BoundPackage(target, directory, module, self._state)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Answer one call from the package, or raise Mismatch with the reason."""
-        reason = process_reason() or self._levers.autocast_reason("cpu")
-        if reason is None and not self._state.unchanged():
-            reason = "the module was changed after the package was bound to it"
-        if reason is not None:
-            raise Mismatch(reason)
-        tensors = self._package.match(args, kwargs)
-        if isinstance(tensors, str):
-            raise Mismatch(tensors)
-        reason = grad_reason(self._state, tensors)
-        if reason is not None:
-            raise Mismatch(reason)
-        return self._package.run(tensors)
 
 
 def grad_reason(state: ModuleState, tensors: Sequence[torch.Tensor]) -> str | None:

@@ -142,13 +142,26 @@ class PackageSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RegionSpec:
+    """Code for submodules: the same for each of `paths`, with the constants of each. `call` is what they are called with."""
+
+    paths: tuple[str, ...]
+    call: CallSpec
+    package: PackageSpec
+
+
+@dataclass(frozen=True, kw_only=True)
 class Target:
-    """The whole of `target.json`. `package` is None for a Rejected target and for the caches tier."""
+    """The whole of `target.json`. `package` is None for a Rejected target and for the caches tier.
+
+    With `regions` there is code only for these submodules, and the rest of the module runs as it is.
+    """
 
     identity: Identity
     call: CallSpec
     package: PackageSpec | None = None
     levers: Levers = field(default_factory=Levers)
+    regions: tuple[RegionSpec, ...] = ()
 
     def write(self, path: Path) -> None:
         """Write canonical JSON: keys sorted, no blanks, one newline at the end."""
@@ -165,12 +178,10 @@ class Target:
             package = data["package"]
             return cls(
                 identity=_identity(data["identity"]),
-                call=CallSpec(
-                    arguments=tuple(_argument(entry) for entry in data["call"]["arguments"]),
-                    dims=tuple(DimRange(**entry) for entry in data["call"]["dims"]),
-                ),
+                call=_call(data["call"]),
                 package=None if package is None else _package(package),
                 levers=Levers.from_json(data["levers"]),
+                regions=tuple(_region(entry) for entry in data["regions"]),
             )
         except TargetUnreadable:
             raise
@@ -188,6 +199,17 @@ def _identity(data: Mapping[str, Any]) -> Identity:
         patches=data["patches"],
         unknown=tuple(data["unknown"]),
     )
+
+
+def _call(data: Mapping[str, Any]) -> CallSpec:
+    return CallSpec(
+        arguments=tuple(_argument(entry) for entry in data["arguments"]),
+        dims=tuple(DimRange(**entry) for entry in data["dims"]),
+    )
+
+
+def _region(data: Mapping[str, Any]) -> RegionSpec:
+    return RegionSpec(paths=tuple(data["paths"]), call=_call(data["call"]), package=_package(data["package"]))
 
 
 def leaves(entry: ArgumentSpec) -> list[TensorSpec | ConstSpec]:

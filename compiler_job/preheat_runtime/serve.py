@@ -6,29 +6,33 @@ in is known to hold now. Any difference, doubt or error of ours ends in what tor
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import revision as revisions
 from . import warm
-from .bind import BoundPackage, Mismatch, ModuleState, grad_reason, process_reason
+from .bind import Mismatch, ModuleState, grad_reason, process_reason
 from .calls import Matcher
 from .fallback import NO_COMPILER, Fallback
 from .fingerprint import changed_settings
 from .levers import PLAIN_MODE
 from .package import TargetUnreadable
+from .regions import install, open_package
 from .replacement import PreheatedModule, callable_for
 from .report import Answer, Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from .bind import BoundPackage
+    from .regions import RegionalPackage
     from .revision import Candidate, Revision
 
 #: So many calls in a row that find the module changed, and it is taken for one that changes with every call.
@@ -125,7 +129,7 @@ class Choice:
     outcome: str
     reason: str
     candidate: Candidate | None = None
-    package: BoundPackage | None = None
+    package: BoundPackage | RegionalPackage | None = None
     tensors: list[torch.Tensor] | None = None
 
 
@@ -134,7 +138,7 @@ class Fitting:
     """A candidate that is for this module: its package, or for the other kinds only what calls it takes."""
 
     candidate: Candidate
-    package: BoundPackage | None
+    package: BoundPackage | RegionalPackage | None
     matcher: Matcher | None
 
     def match(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
@@ -177,7 +181,10 @@ class Server:
             choice = self._choose(args, kwargs)
             if choice.package is not None and choice.tensors is not None:
                 candidate = choice.candidate
-                result = choice.package.run(choice.tensors)
+                result = choice.package.answer(choice.tensors, args, kwargs)
+                if choice.package.missed:
+                    path, why = next(iter(choice.package.missed.items()))
+                    choice = replace(choice, reason=f"package, but not of region {path}: {why}"[:600])
                 if _key(choice) not in self._said:
                     self._report(choice, begin)
                 return result
@@ -297,9 +304,10 @@ class Server:
 
     def _attach(self) -> tuple[ModuleState, tuple[Fitting, ...], str]:
         """Compare the module with every candidate, from the one that varies least to the widest range."""
-        state = ModuleState(self._module)
         fitting: list[Fitting] = []
         others: list[str] = []
+        self._let_regions_ask()
+        state = ModuleState(self._module)
         name = type(self._module).__qualname__
         for candidate in sorted(self._session.revision.candidates, key=_least_varying_first):
             try:
@@ -309,12 +317,17 @@ class Server:
         shown = " | ".join(others)[:600] or self._session.revision.reason
         return state, tuple(fitting), f"no artifact is for this {name}: {shown}"
 
+    def _let_regions_ask(self) -> None:
+        for candidate in self._session.revision.candidates:
+            with contextlib.suppress(Mismatch, TargetUnreadable):  # said when the candidate is compared
+                install(self._module, candidate.target)
+
     def _fit(self, candidate: Candidate, state: ModuleState) -> Fitting:
         refusal = candidate.target.levers.refusal(self._arguments)
         if refusal is not None:
             raise Mismatch(refusal)
         if candidate.kind == "package":
-            package = BoundPackage(candidate.target, candidate.directory, self._module, state)
+            package = open_package(candidate.target, candidate.directory, self._module, state)
             return Fitting(candidate=candidate, package=package, matcher=None)
         reason = state.against(candidate.target)
         if reason is not None:

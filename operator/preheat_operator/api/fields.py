@@ -35,3 +35,8 @@ DimName = Annotated[str, Field(min_length=1, max_length=32, json_schema_extra=ru
 IntOrString = Annotated[int | str, WithJsonSchema({INT_OR_STRING: True})]
 # Without a length the API server reckons with strings as long as a request, and refuses every rule that reads one.
 Size = Annotated[int | str, WithJsonSchema({INT_OR_STRING: True, "maxLength": 32})]
+_REGION_RULE = rule(
+    "self.matches('^[A-Za-z0-9_*]+([.][A-Za-z0-9_*]+)*$')",
+    "must be a dotted path with '*' for any name at one level, such as 'blocks.*' or 'encoder.layer.*.attention'",
+)
+Region = Annotated[str, Field(min_length=1, max_length=253, json_schema_extra=rules(_REGION_RULE))]

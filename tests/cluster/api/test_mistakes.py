@@ -149,6 +149,7 @@ MISTAKES = (
         "duplicate hardware", {"spec.hardware": [{"name": "cpu"}, {"name": "cpu"}]}, ("spec.hardware[1]", "Duplicate")
     ),
     Mistake("list and tensor", {f"{BUCKET}.args.0.list": []}, ("args[0]", "exactly one of")),
+    Mistake("region", {"spec.torch.modules.0.regions": ["blocks/*"]}, ("regions[0]", "blocks.*")),
     Mistake("mode", {"spec.torch.mode": "max-autotune"}, ("spec.torch.mode", "MaxAutotune")),
     Mistake("fullgraph as a boolean", {"spec.torch.fullgraph": True}, ("spec.torch.fullgraph", "Required")),
     Mistake("autocast", {"spec.torch.autocast": "int8"}, ("spec.torch.autocast", "bfloat16")),

@@ -1,0 +1,132 @@
+"""Serves a module in parts: its own Python runs as it is, and the submodules that were compiled answer from their code.
+
+Why it exists: a transformer is one block many times over. Compiled as a whole it costs minutes; one block, bound to the
+weights of each, costs seconds and runs as fast. It is torch's own mechanism for that (`block.compile()`), filled with
+our code: a submodule asks `_compiled_call_impl` first, if it has one.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .bind import BoundCode, BoundPackage, Mismatch, grad_reason
+from .calls import Matcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from .bind import ModuleState
+    from .package import Target
+
+_SWITCH = "_preheat_switch"
+
+
+class _Active(threading.local):
+    """Which code answers for which submodule, in the call that this thread is in."""
+
+    regions: Mapping[int, _Region] | None = None
+
+
+_active = _Active()
+
+
+def install(module: torch.nn.Module, target: Target) -> None:
+    """Let the submodules of the target's regions ask us at each call; to be done before the module is described.
+
+    Without a call of ours around it, a submodule goes on as before. Raises Mismatch for one that is not there, or that
+    somebody else compiled on its own.
+    """
+    for path in (path for region in target.regions for path in region.paths):
+        try:
+            block = module.get_submodule(path)
+        except AttributeError:
+            raise Mismatch(f"submodule {path!r} is missing") from None
+        present = block.__dict__.get("_compiled_call_impl")
+        if present is None:
+            block._compiled_call_impl = _switch(block)
+        elif not hasattr(present, _SWITCH):
+            raise Mismatch(f"submodule {path!r} is compiled on its own already")
+
+
+def _switch(block: torch.nn.Module) -> Callable[..., Any]:
+    def switch(*args: Any, **kwargs: Any) -> Any:
+        # torch's compiler must see the module's own code.
+        if not torch.compiler.is_compiling():
+            regions = _active.regions
+            region = regions.get(id(block)) if regions is not None else None
+            if region is not None:
+                return region(args, kwargs)
+        return block._call_impl(*args, **kwargs)
+
+    setattr(switch, _SWITCH, True)
+    return switch
+
+
+class _Region:
+    """The code of one submodule. A call that is not one that was compiled runs as it is, and is noted."""
+
+    def __init__(self, code: BoundCode, block: torch.nn.Module, path: str, package: RegionalPackage) -> None:
+        self._code = code
+        self._block = block
+        self._path = path
+        self._package = package
+
+    def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        tensors: list[torch.Tensor] | str | None = self._package.forbidden()
+        if tensors is None:
+            tensors = self._code.match(args, kwargs)
+        if not isinstance(tensors, str):
+            tensors = grad_reason(self._package.state, tensors) or tensors
+        if isinstance(tensors, str):
+            self._package.missed.setdefault(self._path, tensors)
+            return self._block._call_impl(*args, **kwargs)
+        return self._code.run(tensors)
+
+
+class RegionalPackage:
+    """One target's code for parts of this module, with their weights. `match` first, then `answer`.
+
+    `missed` names the regions of which a call had to run without code, with the first reason of each.
+    """
+
+    def __init__(self, target: Target, directory: Path, module: torch.nn.Module, state: ModuleState) -> None:
+        reason = state.against(target)
+        if reason is not None:
+            raise Mismatch(reason)
+        install(module, target)  # for its complaints: it was done before the module was described
+        self.state = state
+        self.missed: dict[str, str] = {}
+        self.match = Matcher(target.call, module.forward).match
+        self._module = module
+        self._levers = target.levers
+        self._regions: dict[int, _Region] = {}
+        for region in target.regions:
+            for path in region.paths:
+                block = module.get_submodule(path)
+                code = BoundCode(region.package, region.call, directory, block, state, path)
+                self._regions[id(block)] = _Region(code, block, path, self)
+
+    def forbidden(self) -> str | None:
+        """Why no region may answer now: the module's own Python may enter modes of its own."""
+        return self._levers.autocast_reason("cpu")
+
+    def answer(self, _tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The module's output. Raises what the module raises, NativeError, or Mismatch when the files do not fit."""
+        before, _active.regions = _active.regions, self._regions
+        try:
+            # Not through __call__: the module itself may be what asks us.
+            return self._module._call_impl(*args, **kwargs)
+        finally:
+            _active.regions = before
+
+
+def open_package(
+    target: Target, directory: Path, module: torch.nn.Module, state: ModuleState
+) -> BoundPackage | RegionalPackage:
+    """The target's code bound to the module. Raises Mismatch."""
+    kind = RegionalPackage if target.regions else BoundPackage
+    return kind(target, directory, module, state)

@@ -1,0 +1,162 @@
+"""Regions: equal blocks compiled once, through the real driver and into a pod."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from preheat_runtime.package import Target
+from unit.compiler.jobs import Job, bucket, compile_job, serve, tensor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
+
+MODEL = '''
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, scale=1.0):
+        super().__init__()
+        self.norm = nn.LayerNorm(32)
+        self.into, self.out = nn.Linear(32, 64), nn.Linear(64, 32)
+        self.scale = scale
+
+    def forward(self, x, *, mask):
+        return x + self.out(torch.nn.functional.gelu(self.into(self.norm(x)))) * mask.unsqueeze(-1) * self.scale
+
+class Net(nn.Module):
+    """The loop around the blocks is the user's own Python, which no export would take: it branches on content."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.embed = nn.Linear(8, 32)
+        self.blocks = nn.ModuleList([Block() for _ in range(4)] + [Block(scale=0.5)])
+        self.seen = []
+
+    def forward(self, x, mask):
+        y = self.embed(x)
+        for block in self.blocks:
+            y = block(y, mask=mask)
+        if y.abs().max() > 1e9:
+            return y * 0
+        return y
+
+class Uneven(nn.Module):
+    """Calls its one block with two shapes, of which code for the first cannot answer the second."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block()])
+
+    def forward(self, x):
+        ones = torch.ones(x.shape[:1])
+        return self.blocks[0](self.blocks[0](x, mask=ones)[:2], mask=ones[:2])
+
+def load():
+    return Net()
+
+class Parts:
+    def __init__(self):
+        self.net, self.uneven = Net(), Uneven()
+
+def load_parts():
+    return Parts()
+'''
+RANGE = [{"name": "n", "min": 2, "max": 12}]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    one = bucket("range", tensor("n", 8), tensor("n"), dims=RANGE)
+    return compile_job(
+        tmp_path_factory.mktemp("regions"), MODEL, "model:load_parts",
+        {"name": "net", "path": "net", "regions": ["blocks.*"], "buckets": [one]},
+        {"name": "typo", "path": "net.embed", "regions": ["block.*"], "buckets": [bucket("one", tensor(4, 8))]},
+        keepIf={"minSpeedup": "0"},
+    )  # fmt: skip
+
+
+def test_equal_blocks_are_compiled_once_and_others_on_their_own(job: Job) -> None:
+    target = job.target("net", "range")
+    assert (target["verdict"], target["tier"]) == ("Kept", "package"), target["message"]
+    content = Target.read(job.app / "out/net/range/target.json")
+    assert content.package is None
+    assert [region.paths for region in content.regions] == [tuple(f"blocks.{i}" for i in range(4)), ("blocks.4",)]
+    assert target["files"] == ["region-0.so", "region-1.so", "report.json", "target.json"]
+    assert [each["paths"] for each in job.report("net", "range")["regions"]] == [
+        list(region.paths) for region in content.regions
+    ]
+
+
+def test_a_pattern_that_means_nothing_says_what_there_is(job: Job) -> None:
+    target = job.target("typo", "one")
+    assert (target["verdict"], target["reason"]) == ("Failed", "ModuleNotFound")
+    assert "no submodule is 'block.*'" in target["message"]
+
+
+SCRIPT = """
+import copy, pickle, sys, torch, model
+net = model.load().eval()
+other = model.load().eval()
+fast = torch.compile(net)
+def same(n):
+    x, mask = torch.randn(n, 8), torch.rand(n)
+    torch.testing.assert_close(fast(x, mask), other(x, mask))
+    torch.testing.assert_close(net(x, mask), other(x, mask))
+with torch.no_grad():
+    {body}
+assert "torch._inductor.compile_fx" not in sys.modules
+"""
+
+
+def served(job: Job, body: str, folder: Path) -> set[tuple[str, str]]:
+    said = serve(job, "net", "range", SCRIPT.format(body=body.strip().replace("\n", "\n    ")), folder)
+    return {(line["outcome"], line["reason"]) for line in said}
+
+
+def test_a_pod_is_served_hot_at_every_size(job: Job, tmp_path: Path) -> None:
+    assert served(job, "for n in range(2, 13): same(n)", tmp_path) == {("hot", "package")}
+
+
+def test_blocks_have_each_their_own_weights_also_after_they_changed(job: Job, tmp_path: Path) -> None:
+    body = """
+same(3)
+for module in (net, other):
+    torch.manual_seed(9)
+    with torch.no_grad():
+        module.blocks[1].into.weight = torch.nn.Parameter(torch.randn(64, 32))
+        module.blocks[2].out.bias.data = torch.randn(32)
+        module.blocks[3].norm.weight.mul_(3)
+    torch.manual_seed(10)
+same(3)
+"""
+    assert served(job, body, tmp_path) == {("hot", "package")}
+
+
+def test_copies_and_pickles_of_the_module_go_on_alone(job: Job, tmp_path: Path) -> None:
+    body = """
+same(3)
+x, mask = torch.randn(3, 8), torch.rand(3)
+for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+    assert not any(block.__dict__.get("_compiled_call_impl") for block in twin.modules())
+    torch.testing.assert_close(twin(x, mask), other(x, mask))
+"""
+    assert served(job, body, tmp_path) == {("hot", "package")}
+
+
+def test_a_region_that_is_called_in_another_way_is_not_packaged(tmp_path: Path) -> None:
+    uneven = compile_job(
+        tmp_path, MODEL, "model:load_parts",
+        {"name": "u", "path": "uneven", "regions": ["blocks.*"], "buckets": [bucket("one", tensor(4, 32))]},
+        keepIf={"minSpeedup": "0"},
+    )  # fmt: skip
+    target = uneven.target("u", "one")
+    assert target["tier"] == "caches", target["message"]
+    assert (
+        "the region blocks.0 is also called otherwise than at first: argument x: has shape (2, 32)" in target["message"]
+    )
