@@ -63,6 +63,7 @@ soak: $(VENV)/.complete ## the long tests in full, and those that break the clus
 
 bench: $(VENV)/.complete ## measure and compare; fails on a missed target
 	$(PY) benchmarks/first_answer.py $(ARGS)
+	$(PY) benchmarks/regions.py $(ARGS)
 
 cluster-up: $(VENV)/.complete ## a cluster for debugging, with S3 and a registry
 	@$(LAB) up

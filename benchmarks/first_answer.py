@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -20,10 +19,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from shared import LAUNCHER, ROOT, commit, machine, vars_of
+
 from preheat_compiler.intervals import Interval, median_interval
 
-ROOT = Path(__file__).resolve().parents[1]
-LAUNCHER = ROOT / "compiler_job" / "preheat_compiler" / "launch" / "compile.py"
 #: Hot first answer over eager's, total, for a model that is Kept.
 TARGET = 1.15
 MODELS = {"vision": [1, 3, 224, 224], "pitch": [1, 1024]}
@@ -116,22 +115,6 @@ def compare(example: str, shape: list[int], *, env: dict[str, str], pairs: int, 
     }
 
 
-def vars_of(interval: Interval) -> dict[str, float]:
-    """An interval as JSON."""
-    return {"estimate": interval.estimate, "low": interval.low, "high": interval.high, "samples": interval.samples}
-
-
-def machine() -> str:
-    """Processor, instruction set and cores, as a reader needs them to compare."""
-    text = Path("/proc/cpuinfo").read_text()
-    name = next(
-        (s.split(":", 1)[1].strip() for s in text.splitlines() if s.startswith("model name")), platform.machine()
-    )
-    flags = next((s for s in text.splitlines() if s.startswith("flags")), "").split()
-    isa = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "no AVX2"
-    return f"{name}, {isa}, {os.cpu_count()} cores"
-
-
 def report(results: dict[str, Any]) -> str:
     """The figures as Markdown."""
     about = (
@@ -169,9 +152,8 @@ def main() -> int:
 
     keep = ("PATH", "LANG", "LD_LIBRARY_PATH")
     env = {k: os.environ[k] for k in keep if k in os.environ}
-    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     results: dict[str, Any] = {
-        "commit": subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown",
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine(),
         "torch": torch.__version__,

@@ -1,0 +1,37 @@
+"""What every benchmark needs: where things are, what was measured where, intervals as JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from preheat_compiler.intervals import Interval
+
+ROOT = Path(__file__).resolve().parents[1]
+LAUNCHER = ROOT / "compiler_job" / "preheat_compiler" / "launch" / "compile.py"
+
+
+def commit() -> str:
+    """The short hash of what is checked out."""
+    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+def vars_of(interval: Interval) -> dict[str, float]:
+    """An interval as JSON."""
+    return {"estimate": interval.estimate, "low": interval.low, "high": interval.high, "samples": interval.samples}
+
+
+def machine() -> str:
+    """Processor, instruction set and cores, as a reader needs them to compare."""
+    text = Path("/proc/cpuinfo").read_text()
+    name = next(
+        (s.split(":", 1)[1].strip() for s in text.splitlines() if s.startswith("model name")), platform.machine()
+    )
+    flags = next((s for s in text.splitlines() if s.startswith("flags")), "").split()
+    isa = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "no AVX2"
+    return f"{name}, {isa}, {os.cpu_count()} cores"
