@@ -13,6 +13,7 @@ from preheat_compiler import package
 from preheat_compiler.faults import common_reason, failed, redact
 from preheat_compiler.inputs import build_call, dynamic_shapes, narrowed, pick_sizes, traceable
 from preheat_compiler.prove import SEEDS
+from preheat_compiler.stages import compile_stages
 from preheat_compiler.verdict import TargetError
 from preheat_runtime.package import TARGET_FILE, Target
 
@@ -45,10 +46,11 @@ def build(work: Work, module: torch.nn.Module) -> None:
     begin = time.monotonic()
     _without_precompiled_headers()
     try:
-        info = package.build_package(
-            module, package.ExampleCall(args=call.args, kwargs=call.kwargs),
-            dynamic_shapes=dynamic_shapes(bucket), out=work.artifact, cpu_isa=work.request.cpu_isa,
-        )  # fmt: skip
+        with compile_stages(work.report, "package"):
+            info = package.build_package(
+                module, package.ExampleCall(args=call.args, kwargs=call.kwargs),
+                dynamic_shapes=dynamic_shapes(bucket), out=work.artifact, cpu_isa=work.request.cpu_isa,
+            )  # fmt: skip
     except package.NotPackageable as error:
         if reason := common_reason(error):
             raise failed(reason, "building the package", error, remedy="") from error

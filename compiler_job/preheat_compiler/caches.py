@@ -113,6 +113,7 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
 def _fill(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
+    from preheat_compiler.accuracy import against_reference
     from preheat_compiler.decide import allowed_error
     from preheat_compiler.inputs import pick_sizes
     from preheat_compiler.model import device_of, find_module, load_factory
@@ -120,6 +121,8 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
     from preheat_compiler.report import Report
     from preheat_compiler.request import read_request
     from preheat_compiler.speed import speed_of
+    from preheat_compiler.stages import compile_stages
+    from preheat_compiler.submodules import where_time_goes
 
     request = read_request(options.request)
     spec, bucket = request.target(options.module, options.bucket)
@@ -133,13 +136,19 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
     sizes = pick_sizes(bucket)
     with torch.no_grad():
         compiled = torch.compile(module)
-        error = against_eager(compiled, module, bucket, sizes, device=device, report=report)
+        with compile_stages(report, "caches"):
+            error = against_eager(compiled, module, bucket, sizes, device=device, report=report)
+        against_reference(compiled, module, bucket, sizes, seeds=SEEDS, device=device, report=report)
         dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in [*module.parameters(), *module.buffers()]}
         speed = None
         if error.maximum <= float(allowed_error(request.keep_if, dtypes | error.dtypes)):
             speed = speed_of(
                 compiled, module, bucket, sizes, keep_if=request.keep_if, seed=SEEDS[0], device=device,
                 seconds=options.seconds, report=report,
+            )  # fmt: skip
+            where_time_goes(
+                compiled, module, bucket, sizes[-1], seed=SEEDS[0], device=device, report=report,
+                seconds=options.seconds * 0.05,
             )  # fmt: skip
     return {
         "reason": None,

@@ -43,6 +43,7 @@ from .package_errors import (
 )
 from .package_graph import check_bindable, inspect_graph, output_plan
 from .package_proof import compare_memory, randomise_
+from .stages import EXPORT, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -201,7 +202,8 @@ def _export(module: torch.nn.Module, call: PlannedCall) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.export(module, call.args, dict(call.kwargs), dynamic_shapes=call.export_shapes)
+            with counted(EXPORT):
+                return torch.export.export(module, call.args, dict(call.kwargs), dynamic_shapes=call.export_shapes)
     except MemoryError:
         raise
     except Exception as error:  # torch raises whatever the user's code and its own tracer raise

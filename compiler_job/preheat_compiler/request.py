@@ -75,10 +75,11 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class KeepIf:
-    """Gates an artifact must meet; `max_error` None means the default for its dtype."""
+    """Gates an artifact must meet; `max_error` None: the default for its dtype, `max_memory_growth` None: no gate."""
 
     min_speedup: Decimal
     max_error: Decimal | None
+    max_memory_growth: Decimal | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,8 +137,12 @@ def parse_request(raw: object) -> Request:
     torch.end()
     gates = Fields(top.take("keepIf"), "request.keepIf")
     keep_if = KeepIf(
-        min_speedup=gates.decimal("minSpeedup") or Decimal(0), max_error=gates.decimal("maxError", required=False)
+        min_speedup=gates.decimal("minSpeedup") or Decimal(0),
+        max_error=gates.decimal("maxError", required=False),
+        max_memory_growth=gates.decimal("maxMemoryGrowth", required=False),
     )
+    if keep_if.max_memory_growth is not None and keep_if.max_memory_growth <= 0:
+        raise RequestError("request.keepIf.maxMemoryGrowth: must be greater than 0; leave it out for no such gate")
     gates.end()
     request = Request(
         namespace=top.text("namespace"),

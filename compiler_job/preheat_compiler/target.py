@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import package
+from preheat_compiler.accuracy import against_reference
 from preheat_compiler.build import build, describe_module, words
 from preheat_compiler.caches import CachesError, compile_caches
 from preheat_compiler.compare import difference
@@ -30,6 +31,7 @@ from preheat_compiler.report import FILE as REPORT_FILE
 from preheat_compiler.report import Report, write_atomically
 from preheat_compiler.request import read_request, request_key
 from preheat_compiler.speed import speed_of
+from preheat_compiler.submodules import where_time_goes
 from preheat_compiler.verdict import TargetError, TargetResult
 from preheat_compiler.work import Work
 from preheat_runtime.package import TARGET_FILE
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from preheat_compiler.compare import Difference
     from preheat_compiler.measure import Speed
+    from preheat_compiler.memory import MemoryGrowth
 
 
 def main(argv: Sequence[str], *, launcher: str) -> int:
@@ -142,6 +145,8 @@ def _as_package(work: Work, bound: torch.nn.Module, module: torch.nn.Module, siz
     with report.stage("comparing with eager"):
         seen = against_eager(compiled, module, work.bucket, sizes, device=work.device, report=report)
         work.error_figures(seen)
+    with report.stage("comparing with a more precise run"):
+        against_reference(compiled, module, work.bucket, sizes, seeds=SEEDS, device=work.device, report=report)
     speed = None
     if seen.maximum <= work.allowed:
         with report.stage("measuring"):
@@ -150,11 +155,14 @@ def _as_package(work: Work, bound: torch.nn.Module, module: torch.nn.Module, siz
                 seconds=work.left(), report=report,
             )  # fmt: skip
             work.speed_figures(speed)
+        with report.stage("looking where time goes"):
+            where_time_goes(
+                compiled, module, work.bucket, sizes[-1], seed=SEEDS[0], device=work.device, report=report,
+                seconds=work.left() * 0.05,
+            )  # fmt: skip
     decision = _verdict(work, seen, speed)
     if decision.verdict != "Kept":
-        # A pod has to know the module that it runs eager, not the code it does without.
-        shutil.copy(work.described / TARGET_FILE, work.artifact / TARGET_FILE)
-        return decision
+        return _as_described(work, decision)
     del compiled
     with report.stage("proving with random weights"):
         no_weight_is_baked_in(
@@ -163,8 +171,16 @@ def _as_package(work: Work, bound: torch.nn.Module, module: torch.nn.Module, siz
         )  # fmt: skip
     del module, bound
     gc.collect()
-    _first_answers(work, sizes)
+    decision = _verdict(work, seen, speed, _first_answers(work, sizes))
+    if decision.verdict != "Kept":
+        return _as_described(work, decision)
     return replace(decision, message="; ".join(filter(None, [decision.message, work.narrowing])))
+
+
+def _as_described(work: Work, decision: Decision) -> Decision:
+    # A pod has to know the module that it runs eager, not the code it does without.
+    shutil.copy(work.described / TARGET_FILE, work.artifact / TARGET_FILE)
+    return decision
 
 
 def _observe(work: Work) -> None:
@@ -228,7 +244,7 @@ def _through_caches(work: Work, sizes: tuple[Sizes, ...], why: str) -> Decision:
         work.speed_figures(speed)
     decision = _verdict(work, seen, speed)
     if decision.verdict == "Kept":
-        _first_answers(work, sizes)
+        decision = _verdict(work, seen, speed, _first_answers(work, sizes))
     return Decision(
         verdict=decision.verdict,
         reason=decision.reason,
@@ -236,7 +252,8 @@ def _through_caches(work: Work, sizes: tuple[Sizes, ...], why: str) -> Decision:
     )
 
 
-def _first_answers(work: Work, sizes: tuple[Sizes, ...]) -> None:
+def _first_answers(work: Work, sizes: tuple[Sizes, ...]) -> MemoryGrowth | None:
+    """Prove the artifact in fresh processes; returns what memory they needed."""
     proof = FreshProof(
         launcher=work.launcher, request_file=work.request_file, request=work.request, module=work.module.name,
         bucket=work.bucket.name, sizes=sizes, work=work.folder / "fresh", report=work.report, left=work.left,
@@ -250,11 +267,15 @@ def _first_answers(work: Work, sizes: tuple[Sizes, ...]) -> None:
             allowed=work.allowed,
         )
     work.figure(firstAnswerSeconds=seen.served, eagerFirstAnswerSeconds=seen.eager)
+    if seen.memory is not None:
+        work.figure(eagerPeakBytes=round(seen.memory.eager), compiledPeakBytes=round(seen.memory.compiled))
+        work.figure(memoryGrowth=seen.memory.ratio)
+    return seen.memory
 
 
-def _verdict(work: Work, error: Difference, speed: Speed | None) -> Decision:
+def _verdict(work: Work, error: Difference, speed: Speed | None, memory: MemoryGrowth | None = None) -> Decision:
     interval = speed.speedup if speed is not None else None
-    return decide(work.request.keep_if, error=error.maximum, allowed=work.allowed, speedup=interval)
+    return decide(work.request.keep_if, error=error.maximum, allowed=work.allowed, speedup=interval, memory=memory)
 
 
 def _failed(work: Work, reason: str, message: str) -> TargetResult:

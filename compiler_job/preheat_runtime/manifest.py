@@ -33,8 +33,8 @@ MAX_PATH_CHARACTERS: Final = 512
 ENCODINGS: Final = ("identity", "zstd")
 TIERS: Final = ("package", "caches")
 REASONS: Final[Mapping[str, frozenset[str]]] = {
-    "Kept": frozenset({"Faster", "GatesMet"}),
-    "Rejected": frozenset({"SpeedupBelowMinimum", "ErrorAboveMaximum"}),
+    "Kept": frozenset({"Faster", "GatesMet", "NoDifference"}),
+    "Rejected": frozenset({"SpeedupBelowMinimum", "NoDifference", "ErrorAboveMaximum", "MemoryAboveMaximum"}),
     "Failed": frozenset(
         {
             "FactoryFailed", "ModuleNotFound", "InputsRefused", "CompileFailed", "CompilerMissing", "ProofFailed",

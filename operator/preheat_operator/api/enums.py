@@ -100,8 +100,10 @@ class VerdictReason(StrEnum):
 
     FASTER = "Faster"
     GATES_MET = "GatesMet"
+    NO_DIFFERENCE = "NoDifference"
     SPEEDUP_BELOW_MINIMUM = "SpeedupBelowMinimum"
     ERROR_ABOVE_MAXIMUM = "ErrorAboveMaximum"
+    MEMORY_ABOVE_MAXIMUM = "MemoryAboveMaximum"
     FACTORY_FAILED = "FactoryFailed"
     MODULE_NOT_FOUND = "ModuleNotFound"
     INPUTS_REFUSED = "InputsRefused"
@@ -126,8 +128,15 @@ class VerdictReason(StrEnum):
 
 # Which reasons a verdict may carry; closed, as in docs/contracts.md.
 REASONS_OF_VERDICT: dict[Verdict, frozenset[VerdictReason]] = {
-    Verdict.KEPT: frozenset({VerdictReason.FASTER, VerdictReason.GATES_MET}),
-    Verdict.REJECTED: frozenset({VerdictReason.SPEEDUP_BELOW_MINIMUM, VerdictReason.ERROR_ABOVE_MAXIMUM}),
+    Verdict.KEPT: frozenset({VerdictReason.FASTER, VerdictReason.GATES_MET, VerdictReason.NO_DIFFERENCE}),
+    Verdict.REJECTED: frozenset(
+        {
+            VerdictReason.SPEEDUP_BELOW_MINIMUM,
+            VerdictReason.NO_DIFFERENCE,
+            VerdictReason.ERROR_ABOVE_MAXIMUM,
+            VerdictReason.MEMORY_ABOVE_MAXIMUM,
+        }
+    ),
     Verdict.NO_CAPACITY: frozenset({VerdictReason.UNSCHEDULABLE}),
 }
 REASONS_OF_VERDICT[Verdict.FAILED] = frozenset(VerdictReason).difference(*REASONS_OF_VERDICT.values())
