@@ -53,7 +53,7 @@ def page(report: Report) -> str:
 def _plots(report: Report) -> list[Element]:
     figures = [
         _figure(
-            plot, f"latency-{index}", f"How long calls take, {inputs} sizes",
+            plot, f"latency-{index}", f"How long calls take at {sections.where(inputs)}",
             "Share of single calls that were answered within so many milliseconds, up to the 99th percentile: "
             "further left is faster, steeper is steadier.",
         )

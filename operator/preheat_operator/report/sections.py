@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from preheat_operator.report.markup import element, rows
+from preheat_operator.report.read import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +107,7 @@ _MEMORY_NOTE: Final = (
 
 def _speed(report: Report) -> Iterator[Element | None]:
     for record in report.records("speed"):
-        yield element("h3", f"{record.text('inputs') or '?'} sizes")
+        yield element("h3", f"At {where(record.text('inputs'))}")
         low, high = record.decimal("speedupLow"), record.decimal("speedupHigh")
         yield element(
             "p", "speed-up ", element("strong", record.decimal("speedup") or "?"),
@@ -124,18 +125,28 @@ def _speed(report: Report) -> Iterator[Element | None]:
 
 
 def _memory(report: Report) -> Element | None:
-    names = ("beforeBytes", "peakBytes", "growthBytes", "devicePeakBytes")
+    records = report.records("memory")
+    columns = [
+        (title, name)
+        for title, name in (
+            ("before the first call", "beforeBytes"), ("peak", "peakBytes"), ("growth", "growthBytes"),
+            ("peak on the device", "devicePeakBytes"),
+        )
+        if any(record.number(name) is not None for record in records)
+    ]  # fmt: skip
+    of = {"calls": "the calls", "process": "the process's whole life"}
     return rows(
-        ("", "before the first call", "peak", "growth", "peak on the device", "peak of"),
+        ("", *(title for title, _ in columns), "peak of"),
         [
             (
-                record.text("kind"), *(size(record.number(name)) for name in names),
-                {"calls": "the calls", "process": "the process's whole life"}.get(record.text("peakOf") or "", ""),
+                record.text("kind"),
+                *(size(record.number(name)) for _, name in columns),
+                of.get(record.text("peakOf") or "", ""),
             )
-            for record in report.records("memory")
+            for record in records
         ],
-        numbers=frozenset({1, 2, 3, 4}),
-    )  # fmt: skip
+        numbers=frozenset(range(1, len(columns) + 1)),
+    )
 
 
 def _errors(report: Report) -> Iterator[Element | None]:
@@ -243,22 +254,37 @@ def _pairs(record: Record) -> Element | None:
 def _card(name: str, title: str, value: str | None, unit: str, more: str | None) -> Element | None:
     if not value:
         return None
-    number = element(
-        "dd", element("span", value, data_figure=name), element("span", f" {unit}", class_="unit") if unit else None
-    )
+    exact = number(value)
+    # To be read at a glance; the tables have all digits.
+    shown = value if exact is None else f"{exact:.3g}"
+    figure = element("span", shown, data_figure=name, data_value=value)
     return element(
-        "div", element("dt", title), number, element("dd", more, class_="more") if more else None, class_="card"
+        "div",
+        element("dt", title),
+        element("dd", figure, element("span", f" {unit}", class_="unit") if unit else None),
+        element("dd", more, class_="more") if more else None,
+        class_="card",
     )
+
+
+def where(inputs: str | None) -> str:
+    """Which sizes, in words."""
+    ends = {"low": "the low end of the range", "high": "the high end of the range", "typical": "the sizes asked for"}
+    return ends.get(inputs or "", inputs or "unknown sizes")
 
 
 def _interval(figures: Record) -> str | None:
     low, high = figures.decimal("speedupLow"), figures.decimal("speedupHigh")
-    return f"95 % interval {low} to {high}" if low and high else None
+    return f"95 % interval {_glance(low)} to {_glance(high)}" if low and high else None
+
+
+def _glance(value: str) -> str:
+    return f"{float(value):.3g}"
 
 
 def _against(figures: Record, name: str, unit: str) -> str | None:
     value = figures.decimal(name)
-    return f"eager {value} {unit}" if value else None
+    return f"eager {_glance(value)} {unit}" if value else None
 
 
 def _cell(record: Record, name: str) -> str:
