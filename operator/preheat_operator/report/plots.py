@@ -2,16 +2,21 @@
 
 By pygal, because it is small and draws SVG in Python: a plotting library for screens would be the largest part of the
 image that every node pulls, and one for browsers would put its megabytes into every page. What pygal adds for live
-pages (scripts, the date, random names) is taken out again, so that a page is still and always the same.
+pages (scripts, the date, random names) and to Python's imports is taken out again, so that a page is still and always
+the same, and nothing but plots comes of it.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree
 
 import pygal
 from pygal.style import Style
+
+# pygal puts an import hook for its map plugins before everybody else's, of a kind that Python 3.12 no longer knows.
+sys.meta_path[:] = [hook for hook in sys.meta_path if type(hook).__module__ != "pygal"]
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -155,6 +155,12 @@ def test_the_table_has_a_row_for_each_measurement() -> None:
     assert all(float(row["value"]) is not None for row in rows if row["section"] != "verdict")
 
 
+def test_drawing_leaves_pythons_imports_alone() -> None:
+    render(reports.data(reports.kept()))
+    assert "pygal" in sys.modules
+    assert not [hook for hook in sys.meta_path if type(hook).__module__.startswith("pygal")]
+
+
 def test_the_same_report_makes_the_same_files() -> None:
     content = reports.data(reports.kept())
     assert render(content) == render(content)
