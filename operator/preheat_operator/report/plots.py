@@ -50,7 +50,7 @@ def latency(report: Report) -> list[tuple[str, ElementTree.Element]]:
         # Beyond p99 one slow call of many would be most of the picture.
         lines = {kind: [(value, share) for share, value in enumerate(values[:100])] for kind, values in sides.items()}
         chart = pygal.XY(
-            **_common(380), stroke=True, show_dots=False, legend_at_bottom=True, range=(0, 100),
+            **_common(340), stroke=True, show_dots=False, legend_at_bottom=True, range=(0, 100),
             x_title="answered within so many milliseconds", y_title="% of calls", style=_style(EAGER, COMPILED),
             x_value_formatter=_short, value_formatter=_short, truncate_legend=-1,
         )  # fmt: skip
@@ -100,7 +100,7 @@ def _bars(name: str, bars: Sequence[tuple[str, float, str]], *, height: int, uni
 
 def _common(height: int) -> dict[str, Any]:
     return {
-        "width": 720, "height": height, "js": (), "pretty_print": False, "explicit_size": False, "margin": 12,
+        "width": 580, "height": height, "js": (), "pretty_print": False, "explicit_size": False, "margin": 12,
         "show_x_guides": False, "disable_xml_declaration": True, "classes": ("plot-svg",), "no_prefix": False,
         "spacing": 8,
     }  # fmt: skip

@@ -256,7 +256,7 @@ def _card(name: str, title: str, value: str | None, unit: str, more: str | None)
         return None
     exact = number(value)
     # To be read at a glance; the tables have all digits.
-    shown = value if exact is None else f"{exact:.3g}"
+    shown = value if exact is None else glance(exact)
     figure = element("span", shown, data_figure=name, data_value=value)
     return element(
         "div",
@@ -275,16 +275,17 @@ def where(inputs: str | None) -> str:
 
 def _interval(figures: Record) -> str | None:
     low, high = figures.decimal("speedupLow"), figures.decimal("speedupHigh")
-    return f"95 % interval {_glance(low)} to {_glance(high)}" if low and high else None
+    return f"95 % interval {glance(float(low))} to {glance(float(high))}" if low and high else None
 
 
-def _glance(value: str) -> str:
-    return f"{float(value):.3g}"
+def glance(value: float) -> str:
+    """Three digits, those at the end too: `1.40`, `350`, `2.10e-06`."""
+    return f"{value:#.3g}".removesuffix(".")
 
 
 def _against(figures: Record, name: str, unit: str) -> str | None:
     value = figures.decimal(name)
-    return f"eager {_glance(value)} {unit}" if value else None
+    return f"eager {glance(float(value))} {unit}" if value else None
 
 
 def _cell(record: Record, name: str) -> str:
