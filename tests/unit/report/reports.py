@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ def speed(ratio: float, *, seed: int, scale: float = 0.01) -> Speed:
 
 def kept(**changes: Any) -> dict[str, Any]:
     """The report of a target that was kept, measured at both ends of its range; `changes` replace what is in it."""
+    return {**json.loads(_kept()), **changes}
+
+
+@cache
+def _kept() -> str:
     report = Report(target="main/batch")
     for name in ("loading the model", "building the package", "measuring"):
         with report.stage(name):
@@ -70,7 +76,7 @@ def kept(**changes: Any) -> dict[str, Any]:
         "eagerFirstAnswerSeconds": "2.2000", "compileSeconds": "17.1000", "sizeBytes": "1900000",
         "eagerPeakBytes": str(350 * MIB), "compiledPeakBytes": str(340 * MIB), "memoryGrowth": "0.9714",
     }  # fmt: skip
-    return {**_written(report, verdict="Kept", reason="Faster", tier="package", figures=figures), **changes}
+    return json.dumps(_written(report, verdict="Kept", reason="Faster", tier="package", figures=figures))
 
 
 def failed() -> dict[str, Any]:

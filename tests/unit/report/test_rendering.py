@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from preheat_operator.report import CSV_FILE, HTML_FILE, MAX_REPORT_BYTES, ReportError, render
@@ -220,7 +220,8 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=60)
+# Drawing takes its time, which on a busy machine hypothesis would take for a fault.
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_report_is_too_odd_to_be_told(data: st.DataObject) -> None:
     content = reports.kept()
