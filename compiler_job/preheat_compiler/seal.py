@@ -65,8 +65,8 @@ def enter(writable: Path) -> Seal:
         )
     if uid == 0:
         try:
-            _leave_root(writable)
-            words.append("it may read what root may, so that a model only root can read is proved too")
+            if _leave_root(writable):
+                words.append("it may read what root may, so that a model only root can read is proved too")
         except OSError as error:
             words.append(f"still root: {error.strerror or error}")
     return Seal(read_only=read_only, non_root=os.getuid() != 0, words=tuple(words))
@@ -122,7 +122,8 @@ def _can_write(folder: Path) -> bool:
     return True
 
 
-def _leave_root(writable: Path) -> None:
+def _leave_root(writable: Path) -> bool:
+    """Become another user; returns whether it may still read what root may."""
     for path in [writable, *writable.rglob("*")]:
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
     _call("prctl", _PR_SET_KEEPCAPS, 1, 0, 0, 0)
@@ -131,13 +132,16 @@ def _leave_root(writable: Path) -> None:
     os.setuid(NOBODY)
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
     wanted = 1 << _CAP_DAC_READ_SEARCH
+    reads = True
     try:
         _call("capset", header, struct.pack("=6I", wanted, wanted, 0, 0, 0, 0))
     except PermissionError:
-        # The container had not got it to begin with.
+        # The container has not got it to begin with, which is usual.
+        reads = False
         _call("capset", header, struct.pack("=6I", 0, 0, 0, 0, 0, 0))
     # Else /proc/self belongs to root, and this process's own peak of memory could not be set back.
     _call("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)
+    return reads
 
 
 def _call(name: str, *arguments: int | bytes | None) -> None:
