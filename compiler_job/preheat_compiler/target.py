@@ -24,9 +24,10 @@ from preheat_compiler.caches import CachesError, compile_caches
 from preheat_compiler.compare import difference
 from preheat_compiler.decide import Decision, allowed_error, decide
 from preheat_compiler.faults import common_reason, describe, failed, redact
+from preheat_compiler.fresh_proof import FreshProof
 from preheat_compiler.inputs import Sizes, build_call, pick_sizes
 from preheat_compiler.model import device_of, find_module, load_factory
-from preheat_compiler.prove import SEEDS, FreshProof, against_eager, no_weight_is_baked_in
+from preheat_compiler.prove import SEEDS, against_eager, no_weight_is_baked_in
 from preheat_compiler.report import FILE as REPORT_FILE
 from preheat_compiler.report import Report, write_atomically
 from preheat_compiler.request import read_request, request_key
