@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from preheat_compiler.request import Request
 
 _FRESH_PAIRS = 3
+_REMEDY = ". Pods run without it; please report this model."
 #: No further pair is begun after so many seconds: a large model loads for minutes.
 _FRESH_SECONDS = 40.0
 
@@ -86,7 +87,7 @@ class FreshProof:
                 if unsealed or error.reason != "ProofFailed":
                     raise
                 # Nothing says that the user's pods are so strict: what they need is proved, and the rest is told.
-                unsealed = str(error)
+                unsealed = f"what went wrong with both: {str(error).removesuffix(_REMEDY)}"
                 seen = self._served(place, tier=tier, allowed=allowed, compare=turn == 0, unsealed=unsealed)
             shutil.rmtree(place, ignore_errors=True)
             beside = self.work / f"eager-{turn}"
@@ -138,8 +139,7 @@ class FreshProof:
         if fault:
             raise TargetError(
                 "ProofFailed",
-                f"in a fresh process that sees only the artifact {fault}. Pods run without it; "
-                "please report this model.",
+                f"in a fresh process that sees only the artifact {fault}{_REMEDY}",
             )
         return seen
 

@@ -27,7 +27,8 @@ _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
 _KEPT_FLAGS = {"nosuid": _MS_NOSUID, "nodev": _MS_NODEV, "noexec": _MS_NOEXEC, "noatime": 1024, "relatime": 1 << 21}
 #: The kernel's own, and where shared memory is: a read-only pod can write there too.
 _LEFT_ALONE = ("/proc", "/sys", "/dev")
-_PR_SET_DUMPABLE, _PR_SET_KEEPCAPS = 4, 8
+_PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_SET_SECUREBITS, _PR_CAP_AMBIENT, _AMBIENT_RAISE = 4, 8, 28, 47, 2
+_NO_SETUID_FIXUP = 1 << 2
 _CAPABILITY_VERSION = 0x20080522
 _CAP_DAC_READ_SEARCH = 2
 
@@ -127,6 +128,9 @@ def _leave_root(writable: Path) -> bool:
     for path in [writable, *writable.rglob("*")]:
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
     _call("prctl", _PR_SET_KEEPCAPS, 1, 0, 0, 0)
+    # Else access(2), which looks for programs on PATH, says less than what can be opened.
+    with suppress(OSError):
+        _call("prctl", _PR_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
@@ -134,7 +138,9 @@ def _leave_root(writable: Path) -> bool:
     wanted = 1 << _CAP_DAC_READ_SEARCH
     reads = True
     try:
-        _call("capset", header, struct.pack("=6I", wanted, wanted, 0, 0, 0, 0))
+        _call("capset", header, struct.pack("=6I", wanted, wanted, wanted, 0, 0, 0))
+        # For the programs it starts.
+        _call("prctl", _PR_CAP_AMBIENT, _AMBIENT_RAISE, _CAP_DAC_READ_SEARCH, 0, 0)
     except PermissionError:
         # The container has not got it to begin with, which is usual.
         reads = False

@@ -144,7 +144,7 @@ def _by_operator(
     spent = {
         event.key: float(getattr(event, what)) / 1e6
         for event in watched.key_averages()
-        if not event.key.startswith(("ProfilerStep", "cuda")) and float(getattr(event, what, 0)) > 0
+        if _is_operator(event.key, device) and float(getattr(event, what, 0)) > 0
     }
     known = min(sum(spent.values()), total * calls)
     rows = ranked(spent, max(sum(spent.values()), total * calls), calls)
@@ -152,6 +152,13 @@ def _by_operator(
         "submodules", kind="compiled", inputs=inputs, calls=str(calls), callMs=decimal(total * 1e3), entries=rows,
         generatedMs=decimal((total - known / calls) * 1e3), why=_NOT_ATTRIBUTED,
     )  # fmt: skip
+
+
+def _is_operator(name: str, device: str) -> bool:
+    """Whether it is work, and not a frame that torch draws around some (`## Call CompiledFxGraph …`)."""
+    if device == "cpu":
+        return "::" in name
+    return not name.startswith(("ProfilerStep", "cuda", "## ", "Torch-Compiled", "TorchDynamo"))
 
 
 def _repeat(call: Callable[[], object], seconds: float) -> int:

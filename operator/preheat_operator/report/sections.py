@@ -21,7 +21,7 @@ _SPEED: Final = (
 )  # fmt: skip
 _COMPILE: Final = {
     "trace": "tracing and export", "lowering": "lowering and code generation",
-    "compiler": "the C++ (or Triton) compiler", "other": "the rest: looking for a compiler, checks, packing",
+    "compiler": "the C++ (or Triton) compiler", "other": "the rest: imports, looking for a compiler, checks, packing",
 }  # fmt: skip
 _CONDITIONS: Final = {
     "emptyHome": "empty home", "noCompiler": "no compiler", "readOnlyFileSystem": "read-only file system",
@@ -208,12 +208,16 @@ def _submodules(report: Report) -> Iterator[Element | None]:
 def _stages(report: Report, section: str) -> Element | None:
     if section == "compile":
         return rows(
-            ("of the compile", "seconds"),
+            ("of the compile", "to", "seconds"),
             [
-                (_COMPILE.get(record.text("stage") or "", record.text("stage")), _cell(record, "seconds"))
+                (
+                    _COMPILE.get(record.text("stage") or "", record.text("stage")),
+                    f"a {tier}" if (tier := record.text("tier")) == "package" else tier,
+                    _cell(record, "seconds"),
+                )
                 for record in report.records(section)
             ],
-            numbers=_ONE,
+            numbers=frozenset({2}),
         )
     return rows(
         ("stage of the target", "seconds"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCRIPT = """
-import json, os, sys
+import json, os, shutil, subprocess, sys
 from pathlib import Path
 from preheat_compiler import seal
 own, elsewhere = Path(sys.argv[1]), Path(sys.argv[2])
@@ -32,8 +32,14 @@ def read(path):
         return path.read_text()
     except PermissionError:
         return None
+def ran(path):
+    try:
+        return subprocess.run([str(path)], capture_output=True, text=True).stdout
+    except PermissionError:
+        return None
 print(json.dumps({**found.to_json(), "uid": os.getuid(), "own": can_write(own), "elsewhere": can_write(elsewhere),
-                  "beside": can_write(own.parent), "secret": read(elsewhere / "weights")}))
+                  "beside": can_write(own.parent), "found": shutil.which("tool", path=str(elsewhere)),
+                  "ran": ran(elsewhere / "tool"), "secret": read(elsewhere / "weights")}))
 """
 
 
@@ -43,6 +49,8 @@ def sealed(tmp_path: Path, *before: str) -> dict[str, object]:
     elsewhere.mkdir()
     (elsewhere / "weights").write_text("of the model")
     (elsewhere / "weights").chmod(0o600)
+    (elsewhere / "tool").write_text("#!/bin/sh\necho ran\n")
+    (elsewhere / "tool").chmod(0o755)
     words = [*before, sys.executable, "-c", SCRIPT, str(own), str(elsewhere)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     seen: dict[str, object] = json.loads(done.stdout)
@@ -56,6 +64,9 @@ def test_root_becomes_nobody_on_a_file_system_that_it_can_only_read(tmp_path: Pa
     assert (seen["own"], seen["beside"], seen["elsewhere"]) == (True, False, False)
     # The image's own user may be root, so what only root can read must still be there.
     assert seen["secret"] == "of the model"
+    # Also for the programs that it looks for and starts, in folders like pytest's, which only root can look into.
+    assert seen["found"] == str(tmp_path / "elsewhere" / "tool")
+    assert seen["ran"] == "ran\n"
     # In the process's own view of the file system alone.
     (tmp_path / "elsewhere" / "after").write_text("x")
 
