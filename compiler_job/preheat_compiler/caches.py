@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from preheat_compiler import processes
 from preheat_compiler.compare import Difference
 from preheat_compiler.faults import common_reason, describe, redact
-from preheat_compiler.intervals import paired_speedup
 from preheat_compiler.measure import Speed
 from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
 
@@ -81,10 +80,7 @@ def compile_caches(
     report.merge(seen["sections"])
     speed = None
     if seen["speed"] is not None:
-        eager, compiled = tuple(seen["speed"]["eager"]), tuple(seen["speed"]["compiled"])
-        speed = Speed(
-            eager=eager, compiled=compiled, repeats=seen["speed"]["repeats"], speedup=paired_speedup(eager, compiled)
-        )
+        speed = Speed.from_json(seen["speed"])
     error = seen["error"]
     return Difference(maximum=float(error["maximum"]), mean=float(error["mean"]), why=error["why"]), speed
 
@@ -153,9 +149,7 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "reason": None,
         "error": {"maximum": str(error.maximum), "mean": str(error.mean), "why": error.why},
-        "speed": None
-        if speed is None
-        else {"eager": speed.eager, "compiled": speed.compiled, "repeats": speed.repeats},
+        "speed": None if speed is None else speed.to_json(),
         "sections": report.sections,
     }
 

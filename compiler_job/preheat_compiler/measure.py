@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from preheat_compiler.intervals import (
     MINIMUM_PAIRS,
@@ -24,7 +24,7 @@ from preheat_compiler.intervals import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 #: Seconds the clock should see at least; faster calls are timed several at a time.
 _SHORTEST_SAMPLE = 0.002
@@ -99,6 +99,25 @@ class Speed:
     speedup: Interval
     eager_latency: Latency | None = None
     compiled_latency: Latency | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as processes hand it to each other."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Speed:
+        """The record read back; raises KeyError or TypeError when it is not one of ours."""
+        latencies = {
+            side: Latency(**{**seen, "quantiles": tuple(seen["quantiles"])}) if (seen := record[side]) else None
+            for side in ("eager_latency", "compiled_latency")
+        }
+        return cls(
+            eager=tuple(record["eager"]),
+            compiled=tuple(record["compiled"]),
+            repeats=record["repeats"],
+            speedup=Interval(**record["speedup"]),
+            **latencies,
+        )
 
     @property
     def eager_p50(self) -> float:

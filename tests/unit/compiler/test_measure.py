@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preheat_compiler.intervals import MINIMUM_PAIRS, Interval
-from preheat_compiler.measure import Budget, Latency, measure
+from preheat_compiler.measure import Budget, Latency, Speed, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,6 +110,15 @@ def test_latencies_are_of_single_calls_also_where_several_make_a_sample() -> Non
     assert latency.quantiles[-1] == pytest.approx(1e-3)
     assert latency.throughput == pytest.approx(1 / latency.mean)
     assert speed.compiled_latency.deviation == pytest.approx(0, abs=1e-12)
+
+
+def test_a_speed_survives_the_trip_through_json() -> None:
+    clock = Clock()
+    eager, compiled = clock.work("e", lambda call: 0.02 + call * 1e-5), clock.work("c", lambda _: 0.01)
+    speed = measure(eager, compiled, open_verdict=never, budget=Budget(), clock=clock)
+    assert Speed.from_json(json.loads(json.dumps(speed.to_json()))) == speed
+    plain = replace(speed, eager_latency=None, compiled_latency=None)
+    assert Speed.from_json(json.loads(json.dumps(plain.to_json()))) == plain
 
 
 @given(st.lists(st.floats(min_value=1e-7, max_value=1e3), min_size=1, max_size=300))
