@@ -14,6 +14,7 @@ from preheat_compiler import package
 from preheat_compiler.faults import common_reason, failed, redact
 from preheat_compiler.inputs import build_call, dynamic_shapes, narrowed, pick_sizes, traceable
 from preheat_compiler.prove import SEEDS
+from preheat_compiler.stages import compile_stages
 from preheat_compiler.verdict import TargetError
 from preheat_runtime.package import TARGET_FILE, Target
 
@@ -47,7 +48,7 @@ def build(work: Work, module: torch.nn.Module) -> None:
     bucket = traceable(work.bucket)
     call = build_call(bucket, pick_sizes(bucket)[0], seed=SEEDS[0], device=work.device)
     begin = time.monotonic()
-    with verdicts():
+    with verdicts(), compile_stages(work.report, "package"):
         info = package.build_package(
             module, package.ExampleCall(args=call.args, kwargs=call.kwargs),
             dynamic_shapes=dynamic_shapes(bucket), out=work.artifact, cpu_isa=work.request.cpu_isa,

@@ -19,7 +19,6 @@ from preheat_compiler import processes
 from preheat_compiler.compare import Difference
 from preheat_compiler.faults import common_reason, describe, redact
 from preheat_compiler.graphs import Graphs
-from preheat_compiler.intervals import paired_speedup
 from preheat_compiler.measure import Speed
 from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
 
@@ -83,10 +82,7 @@ def compile_caches(
     report.merge(seen["sections"])
     speed = None
     if seen["speed"] is not None:
-        eager, compiled = tuple(seen["speed"]["eager"]), tuple(seen["speed"]["compiled"])
-        speed = Speed(
-            eager=eager, compiled=compiled, repeats=seen["speed"]["repeats"], speedup=paired_speedup(eager, compiled)
-        )
+        speed = Speed.from_json(seen["speed"])
     error = seen["error"]
     seen_error = Difference(maximum=float(error["maximum"]), mean=float(error["mean"]), why=error["why"])
     return seen_error, speed, Graphs.from_json(seen["graphs"])
@@ -116,6 +112,7 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
 def _fill(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
+    from preheat_compiler.accuracy import against_reference
     from preheat_compiler.decide import allowed_error
     from preheat_compiler.graphs import compiled_frames, explain
     from preheat_compiler.inputs import build_call, dtypes_of, pick_sizes
@@ -125,6 +122,8 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
     from preheat_compiler.report import Report
     from preheat_compiler.request import read_request
     from preheat_compiler.speed import speed_of
+    from preheat_compiler.stages import compile_stages
+    from preheat_compiler.submodules import where_time_goes
 
     request = read_request(options.request)
     spec, bucket = request.target(options.module, options.bucket)
@@ -140,16 +139,22 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
     with as_served(levers, device):
         compiled = torch.compile(module, fullgraph=request.settings.fullgraph == "Required", **levers.arguments({}))
         first = build_call(bucket, sizes[0], seed=SEEDS[0], device=device)
-        compiled(*first.args, **first.kwargs)
-        after_first = compiled_frames()
-        error = against_eager(compiled, module, bucket, sizes, device=device, report=report)
+        with compile_stages(report, "caches"):
+            compiled(*first.args, **first.kwargs)
+            after_first = compiled_frames()
+            error = against_eager(compiled, module, bucket, sizes, device=device, report=report)
         recompiles = compiled_frames() - after_first
+        against_reference(compiled, module, bucket, sizes, seeds=SEEDS, device=device, report=report)
         dtypes = dtypes_of(module, first, levers)
         speed = None
         if error.maximum <= float(allowed_error(request.keep_if, dtypes | error.dtypes)):
             speed = speed_of(
                 compiled, module, bucket, sizes, keep_if=request.keep_if, seed=SEEDS[0], device=device,
                 seconds=options.seconds, report=report,
+            )  # fmt: skip
+            where_time_goes(
+                compiled, module, bucket, sizes[-1], seed=SEEDS[0], device=device, report=report,
+                seconds=options.seconds * 0.05,
             )  # fmt: skip
         # Last, since it forgets what was compiled.
         count, breaks = explain(module, build_call(bucket, sizes[0], seed=SEEDS[0], device=device))
@@ -159,9 +164,7 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
         "reason": None,
         "graphs": graphs.to_json(),
         "error": {"maximum": str(error.maximum), "mean": str(error.mean), "why": error.why},
-        "speed": None
-        if speed is None
-        else {"eager": speed.eager, "compiled": speed.compiled, "repeats": speed.repeats},
+        "speed": None if speed is None else speed.to_json(),
         "sections": report.sections,
     }
 

@@ -7,7 +7,7 @@ one thing: same structure, same dtypes and shapes, NaN where eager has NaN, and 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,11 +20,14 @@ class Difference:
 
     `maximum` is the largest absolute difference of an output tensor over that tensor's largest magnitude, `mean` the
     mean difference over the same (worst tensor each); `inf` with a word in `why` when they cannot be compared.
+    `odd` is how many of eager's elements are NaN or infinite, `odd_apart` at how many places the two disagree in that.
     """
 
     maximum: float = 0.0
     mean: float = 0.0
     why: str = ""
+    odd: int = 0
+    odd_apart: int = 0
     dtypes: frozenset[str] = field(default_factory=frozenset)
 
     def words(self, allowed: float) -> str:
@@ -38,6 +41,8 @@ class Difference:
             mean=max(self.mean, other.mean),
             why=self.why or other.why,
             dtypes=self.dtypes | other.dtypes,
+            odd=self.odd + other.odd,
+            odd_apart=self.odd_apart + other.odd_apart,
         )
 
 
@@ -82,13 +87,18 @@ def _floating(answer: torch.Tensor, eager: torch.Tensor, where: str, dtypes: fro
     odd = ~ordinary
     # NaN equals NaN here, and an infinity must be the same one.
     alike = (answer[odd] == eager[odd]) | (torch.isnan(answer[odd]) & torch.isnan(eager[odd]))
-    if not bool(alike.all()) or not bool(torch.isfinite(answer[ordinary]).all()):
-        return _incomparable(f"{where} holds NaN or infinity where eager's does not, or the other way round")
+    count = int(odd.sum())
+    apart = int((~alike).sum()) + int((~torch.isfinite(answer[ordinary])).sum())
+    if apart:
+        why = f"{where} holds NaN or infinity where eager's does not, or the other way round, at {apart} places"
+        return replace(_incomparable(why), odd=count, odd_apart=apart)
     if not bool(ordinary.any()):
-        return Difference(dtypes=dtypes)
+        return Difference(dtypes=dtypes, odd=count)
     distance = (answer[ordinary] - eager[ordinary]).abs()
     scale = float(eager[ordinary].abs().max()) or 1.0
-    return Difference(maximum=float(distance.max()) / scale, mean=float(distance.mean()) / scale, dtypes=dtypes)
+    return Difference(
+        maximum=float(distance.max()) / scale, mean=float(distance.mean()) / scale, dtypes=dtypes, odd=count
+    )
 
 
 def _incomparable(why: str) -> Difference:

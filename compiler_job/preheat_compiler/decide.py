@@ -1,13 +1,13 @@
 """Applies `keepIf` to what was measured. Pure.
 
 Why it exists: whether a pod runs compiled or eager is the one decision a user sees, so it is made in one place, from
-figures alone, and every verdict says the figures it rests on.
+figures alone, and every verdict says the figures it rests on. The rule of speed is told in docs/compile-job.md.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from preheat_compiler.graphs import Graphs
     from preheat_compiler.intervals import Interval
+    from preheat_compiler.memory import MemoryGrowth
     from preheat_compiler.request import KeepIf
 
 #: What `maxError` is where the user gives none: by the least precise floating dtype among parameters, inputs and
@@ -54,12 +55,18 @@ def undecided(keep_if: KeepIf, speedup: Interval) -> bool:
 
 
 def decide(
-    keep_if: KeepIf, *, error: float, allowed: float, speedup: Interval | None, graphs: Graphs = ONE_GRAPH
+    keep_if: KeepIf,
+    *,
+    error: float,
+    allowed: float,
+    speedup: Interval | None,
+    memory: MemoryGrowth | None = None,
+    graphs: Graphs = ONE_GRAPH,
 ) -> Decision:
     """The verdict on a target that runs and was proved.
 
     `error` is the largest relative error seen (`inf`: NaN, or other shapes). `speedup` may be None only where a wrong
-    answer makes it meaningless; ValueError otherwise.
+    answer makes it meaningless; ValueError otherwise. `memory` None: not measured yet, so that gate is not looked at.
     """
     if not error <= allowed:
         return Decision(
@@ -70,24 +77,53 @@ def decide(
         )
     if cut := _cut(keep_if, graphs):
         return cut
-    accuracy = f"answers equal eager's within {_error(error)} (allowed: {allowed:g})"
     if speedup is None:
         raise ValueError("a right answer is judged by its speed, which was not measured")
+    decision = _by_speed(keep_if, speedup, f"answers equal eager's within {_error(error)} (allowed: {allowed:g})")
+    return _by_memory(keep_if, memory, decision)
+
+
+def _by_speed(keep_if: KeepIf, speedup: Interval, accuracy: str) -> Decision:
+    """Only a speed that is shown to be below the minimum is Rejected for it: noise never rejects.
+
+    Where the minimum still lies inside the interval after the longer measuring, the promise decides that no pod is
+    slower than eager: what is not slower by the best estimate is Kept, what seems slower runs eager. So a target that
+    reaches the minimum is Rejected only if noise moves its estimate by more than the minimum asks for.
+    """
+    minimum = float(keep_if.min_speedup)
     interval = f"95 % interval {speedup.low:.2f} to {speedup.high:.2f}, {speedup.samples} pairs"
-    minimum = f"keepIf.minSpeedup is {keep_if.min_speedup:f}{_noise(keep_if, speedup)}"
-    figures = f"it runs at {speedup.estimate:.2f} times eager's speed ({interval}), {minimum}"
-    if speedup.estimate < float(keep_if.min_speedup):
+    figures = f"it runs at {speedup.estimate:.2f} times eager's speed ({interval}), keepIf.minSpeedup is {keep_if.min_speedup:f}"
+    keep_anyway = 'To keep it all the same, lower keepIf.minSpeedup ("0": whatever the speed).'
+    if minimum > 0 and speedup.high < minimum:
         return Decision(
-            verdict="Rejected",
-            reason="SpeedupBelowMinimum",
-            message=f"{figures}: pods run eager. "
-            'To keep it all the same, lower keepIf.minSpeedup ("0": whatever the speed).',
+            verdict="Rejected", reason="SpeedupBelowMinimum", message=f"{figures}: pods run eager. {keep_anyway}"
         )
-    faster = keep_if.min_speedup > 0 and speedup.estimate > 1
+    if undecided(keep_if, speedup):
+        figures += "; the minimum lies inside the interval even after measuring longer"
+        if speedup.low <= 1 <= speedup.high:
+            figures += ", and no difference from eager was found"
+            if speedup.estimate < 1 < minimum:
+                message = f"{figures}: pods run eager, which cannot be slower. {keep_anyway}"
+                return Decision(verdict="Rejected", reason="NoDifference", message=message)
+            return Decision(verdict="Kept", reason="NoDifference", message=f"{figures}; {accuracy}")
+    faster = minimum > 0 and speedup.low > 1
+    return Decision(verdict="Kept", reason="Faster" if faster else "GatesMet", message=f"{figures}; {accuracy}")
+
+
+def _by_memory(keep_if: KeepIf, memory: MemoryGrowth | None, decision: Decision) -> Decision:
+    if decision.verdict != "Kept" or memory is None or keep_if.max_memory_growth is None:
+        return decision
+    figures = (
+        f"a compiled process's peak memory is {memory.ratio:.2f} times an eager one's "
+        f"({_mebibytes(memory.compiled)} against {_mebibytes(memory.eager)}, {memory.of}), "
+        f"keepIf.maxMemoryGrowth is {keep_if.max_memory_growth:f}"
+    )
+    if memory.ratio <= float(keep_if.max_memory_growth):
+        return replace(decision, message=f"{decision.message}; {figures}")
     return Decision(
-        verdict="Kept",
-        reason="Faster" if faster else "GatesMet",
-        message=f"{figures}; {accuracy}",
+        verdict="Rejected",
+        reason="MemoryAboveMaximum",
+        message=f"{figures}: pods run eager. To keep it, raise keepIf.maxMemoryGrowth or leave it out.",
     )
 
 
@@ -110,10 +146,8 @@ def _cut(keep_if: KeepIf, graphs: Graphs) -> Decision | None:
     return None
 
 
-def _noise(keep_if: KeepIf, speedup: Interval) -> str:
-    if not undecided(keep_if, speedup):
-        return ""
-    return "; the minimum lies inside the interval even after measuring longer, so the estimate decided"
+def _mebibytes(size: float) -> str:
+    return f"{size / 2**20:.0f} MiB"
 
 
 def _error(error: float) -> str:

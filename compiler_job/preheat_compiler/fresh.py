@@ -12,7 +12,10 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from preheat_compiler.memory import PeakMeter
+from preheat_compiler.seal import enter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +41,10 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     )
     parser.add_argument("--started", type=float, required=True)
     parser.add_argument("--answer", type=Path, required=True)
+    parser.add_argument("--seal", choices=["no", "yes"], required=True, help="whether to live as in a strict pod")
+    parser.add_argument("--writable", type=Path, required=True, help="what can be written to even then")
     options = parser.parse_args(argv)
+    seal = enter(options.writable) if options.seal == "yes" else None
 
     import torch
 
@@ -58,15 +64,30 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     # Users' libraries may import parts of the compiler themselves (torchvision does); that is not the answer's doing.
     before = {name for name in _COMPILER if name in sys.modules}
     sizes = [Sizes(name="", by_dim=by_dim) for by_dim in json.loads(options.sizes)]
-    call = build_call(bucket, sizes[0], seed=1, device=device_of(module))
-    with as_served(autocast, device_of(module)):
+    device = device_of(module)
+    call, *others = [build_call(bucket, each, seed=1, device=device) for each in sizes]
+    meter = PeakMeter(torch if device.startswith("cuda") else None)
+    first = 0.0
+    served: Any = None
+    answer: Any = None
+
+    def answer_all() -> None:
+        nonlocal first, served, answer
         served = torch.compile(module) if options.compile == "yes" else module
         answer = served(*call.args, **call.kwargs)
         _wait(torch)
         first = time.monotonic()
+        for other in others:
+            served(*other.args, **other.kwargs)
+        _wait(torch)
+
+    with as_served(autocast, device):
+        peak = meter.of(answer_all)
         seen = {
             "seconds": first - options.started,
             "afterImport": first - imported,
+            "memory": peak.to_json(),
+            "seal": seal.to_json() if seal is not None else None,
             "imported": sorted(name for name in _COMPILER if name in sys.modules and name not in before),
             "maximum": None,
             "why": "",
@@ -75,9 +96,9 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
             from preheat_compiler.compare import difference
 
             worst = difference(answer, module(*call.args, **call.kwargs))
-            for more in sizes[1:]:
-                call = build_call(bucket, more, seed=1, device=device_of(module))
-                worst = worst.worst(difference(served(*call.args, **call.kwargs), module(*call.args, **call.kwargs)))
+            for other in others:
+                again = served(*other.args, **other.kwargs)
+                worst = worst.worst(difference(again, module(*other.args, **other.kwargs)))
             seen.update(maximum=str(worst.maximum), why=worst.why)
     options.answer.write_text(json.dumps(seen), encoding="utf-8")
     return 0

@@ -17,8 +17,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Coverage of every interval.
+#: Coverage of every interval that is reported.
 CONFIDENCE = 0.95
+#: Coverage of the interval that may end a measurement early. Whoever looks at a growing sample ten times and stops at
+#: the first that pleases is wrong far more often than one look says; nine looks at 0.25 % and a last one at 2.5 % are
+#: wrong in at most 5 of 100 measurements.
+STOPPING_CONFIDENCE = 0.995
 #: Fewer pairs say too little: with 15 the interval is the 4th to the 12th ratio.
 MINIMUM_PAIRS = 15
 
@@ -58,7 +62,7 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
     return Interval(estimate=median(ordered), low=ordered[rank - 1], high=ordered[-rank], samples=len(ordered))
 
 
-def paired_speedup(eager: Sequence[float], compiled: Sequence[float]) -> Interval:
+def paired_speedup(eager: Sequence[float], compiled: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """How many times faster `compiled` is, from seconds of interleaved pairs: the median ratio and its interval.
 
     ValueError when the lists differ in length, are empty, or hold a time that is not positive.
@@ -67,7 +71,14 @@ def paired_speedup(eager: Sequence[float], compiled: Sequence[float]) -> Interva
         raise ValueError(f"{len(eager)} eager and {len(compiled)} compiled samples are no pairs")
     if any(second <= 0 for second in [*eager, *compiled]):
         raise ValueError("a sample took no time: the clock is too coarse for it")
-    return median_interval([before / after for before, after in zip(eager, compiled, strict=True)])
+    return median_interval([before / after for before, after in zip(eager, compiled, strict=True)], confidence)
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The least of the values, given in order, that at least `share` of them do not exceed; ValueError when none."""
+    if not ordered:
+        raise ValueError("the quantile of nothing")
+    return ordered[max(math.ceil(round(share * len(ordered), 9)), 1) - 1]
 
 
 def settled(samples: Sequence[float], *, block: int = 3, tolerance: float = 0.05) -> bool:

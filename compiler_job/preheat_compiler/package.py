@@ -47,6 +47,7 @@ from .package_errors import (
 )
 from .package_graph import check_bindable, inspect_graph, output_plan
 from .package_proof import compare_memory, randomise_
+from .stages import EXPORT, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -214,7 +215,8 @@ def _export(module: torch.nn.Module, call: PlannedCall, *, autocast: str | None)
     try:
         with warnings.catch_warnings(), _autocast_inside(module, autocast):
             warnings.simplefilter("ignore")
-            return torch.export.export(module, call.args, dict(call.kwargs), dynamic_shapes=call.export_shapes)
+            with counted(EXPORT):
+                return torch.export.export(module, call.args, dict(call.kwargs), dynamic_shapes=call.export_shapes)
     except MemoryError:
         raise
     except Exception as error:  # torch raises whatever the user's code and its own tracer raise

@@ -8,21 +8,13 @@ artifact passes before it is Kept.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import site
-import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from preheat_compiler import processes
 from preheat_compiler.compare import Difference, difference
-from preheat_compiler.faults import redact
 from preheat_compiler.inputs import Sizes, build_call
-from preheat_compiler.intervals import median
-from preheat_compiler.layout import compiler_runs, lay_out, shims
 from preheat_compiler.verdict import TargetError
 
 if TYPE_CHECKING:
@@ -32,16 +24,12 @@ if TYPE_CHECKING:
 
     from preheat_compiler.bucket import Bucket
     from preheat_compiler.report import Report
-    from preheat_compiler.request import Request
 
 #: Seeds of the inputs that answers are compared on; the first is also what fresh processes use.
 SEEDS = (1, 2)
 #: Random weights make numbers that training never would; a baked-in weight is wrong by more than a tenth.
 _RANDOM_WEIGHTS_SLACK = 10.0
 _RANDOM_WEIGHTS_FLOOR = 1e-2
-_FRESH_PAIRS = 3
-#: No further pair is begun after so many seconds: a large model loads for minutes.
-_FRESH_SECONDS = 40.0
 
 
 def against_eager(
@@ -104,145 +92,6 @@ def no_weight_is_baked_in(
         "with random weights the model only gives NaN or infinity, so it cannot be proved that no weight is baked in. "
         "Pods run without it.",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FirstAnswers:
-    """Seconds from starting a process to its first answer: served from the artifact, and eager; medians."""
-
-    served: float
-    eager: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class FreshProof:
-    """Runs fresh processes that see one artifact as a pod does; everything they leave behind lies below `work`."""
-
-    launcher: Path
-    request_file: Path
-    request: Request
-    module: str
-    bucket: str
-    sizes: tuple[Sizes, ...]
-    work: Path
-    report: Report
-    left: Callable[[], float]
-
-    def first_answers(
-        self, artifact: Path, *, tier: str, request_key: str, fingerprint: Mapping[str, Any], allowed: float
-    ) -> FirstAnswers:
-        """Prove that a pod is served (`hot` from a package, `warm` from caches) and right, and time it beside eager.
-
-        Raises TargetError(ProofFailed) saying what was not so.
-        """
-        begin = time.monotonic()
-        served: list[float] = []
-        eager: list[float] = []
-        for turn in range(_FRESH_PAIRS):
-            # Anew each time: a cache directory must serve a second pod from what the first one got.
-            place = self.work / f"pod-{turn}"
-            lay_out(
-                place / "preheat", artifact, request=self.request, module=self.module, bucket=self.bucket, tier=tier,
-                request_key=request_key, fingerprint=fingerprint,
-            )  # fmt: skip
-            served.append(self._served(place, tier=tier, allowed=allowed, compare=turn == 0))
-            shutil.rmtree(place, ignore_errors=True)
-            eager.append(
-                self._run(self.work / f"eager-{turn}", compile_="no", compare="no", more={"PREHEAT_DISABLE": "1"})[0][
-                    "seconds"
-                ]
-            )
-            shutil.rmtree(self.work / f"eager-{turn}", ignore_errors=True)
-            spent = time.monotonic() - begin
-            if spent > _FRESH_SECONDS or self.left() < 3 * (served[-1] + eager[-1]):
-                break
-        self.report.note(
-            "firstAnswers", served=[f"{each:.3f}" for each in served], eager=[f"{each:.3f}" for each in eager]
-        )
-        return FirstAnswers(served=median(served), eager=median(eager))
-
-    def _served(self, place: Path, *, tier: str, allowed: float, compare: bool) -> float:
-        work = place / "work"
-        work.mkdir(parents=True)
-        more = {
-            "PREHEAT_DIR": str(place / "preheat"),
-            "PREHEAT_WORK_DIR": str(work),
-            "PREHEAT_MODEL": self.request.name,
-            "PYTHONPATH": os.pathsep.join(
-                filter(None, [str(place / "preheat" / "site"), os.environ.get("PYTHONPATH")])
-            ),
-        }
-        seen, compiles = self._run(
-            place, compile_="yes", compare="yes" if compare else "no", more=more, pass_on=tier == "caches"
-        )
-        lines = said_by_runtime(work)
-        wanted = "hot" if tier == "package" else "warm"
-        self.report.note("proofs", name="fresh process", said=lines, compilerRuns=compiles, imported=seen["imported"])
-        fault = _fault(lines, wanted=wanted, compiles=compiles, imported=seen["imported"] if tier == "package" else [])
-        if not fault and compare and not float(seen["maximum"]) <= allowed:
-            difference_seen = Difference(maximum=float(seen["maximum"]), why=seen["why"])
-            fault = f"the answer differs from eager's by {difference_seen.words(allowed)}"
-        if fault:
-            raise TargetError(
-                "ProofFailed",
-                f"in a fresh process that sees only the artifact {fault}. Pods run without it; "
-                "please report this model.",
-            )
-        return float(seen["seconds"])
-
-    def _run(
-        self, place: Path, *, compile_: str, compare: str, more: Mapping[str, str], pass_on: bool = False
-    ) -> tuple[dict[str, Any], int]:
-        place.mkdir(parents=True, exist_ok=True)
-        answer, output, log = place / "answer.json", place / "output", place / "compilers"
-        environment = {**pod_environment(place, os.environ), **more}
-        environment["PATH"] = os.pathsep.join(
-            [str(shims(place / "bin", log=log, pass_on=pass_on)), environment.get("PATH", "")]
-        )
-        arguments = ["--request", str(self.request_file), "--module", self.module, "--bucket", self.bucket]
-        arguments += ["--sizes", json.dumps([dict(each.by_dim) for each in self.sizes])]
-        arguments += [
-            "--compile",
-            compile_,
-            "--compare",
-            compare,
-            "--started",
-            repr(time.monotonic()),
-            "--answer",
-            str(answer),
-        ]
-        ended = processes.run(
-            self.launcher,
-            "fresh" if compile_ == "yes" else "eager",
-            arguments,
-            seconds=self.left(),
-            environment=environment,
-            output=output,
-            own_group=False,
-        )
-        said = output.read_text(encoding="utf-8", errors="replace")
-        try:
-            seen = json.loads(answer.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            if ended.timed_out:
-                raise TargetError(
-                    "Timeout", "a fresh process did not answer in time. Raise spec.compile.timeoutSeconds."
-                ) from None
-            words = redact(f"a fresh process that loads the model {ended.how}: {last_words(said)}")
-            raise TargetError("ProofFailed", words) from None
-        return seen, compiler_runs(log)
-
-
-def _fault(lines: list[dict[str, Any]], *, wanted: str, compiles: int, imported: list[str]) -> str:
-    """What a served answer had that it must not have, in words; empty when all is well."""
-    if not lines:
-        return "the runtime was not loaded, or not asked"
-    for line in lines:
-        if line.get("outcome") != wanted:
-            return f"an answer was {line.get('outcome') or line.get('when')}, not {wanted} ({line.get('reason')})"
-    if compiles:
-        return f"a compiler ran {compiles} times"
-    return f"the first answer imported {', '.join(imported)}" if imported else ""
 
 
 def pod_environment(place: Path, environment: Mapping[str, str]) -> dict[str, str]:

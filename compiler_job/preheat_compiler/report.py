@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from preheat_compiler.intervals import median
 from preheat_compiler.progress import say
 from preheat_compiler.resources import processors
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from preheat_compiler.compare import Difference
-    from preheat_compiler.measure import Speed
+    from preheat_compiler.measure import Latency, Speed
+    from preheat_compiler.memory import Peak
     from preheat_compiler.verdict import TargetResult
 
 FILE = "report.json"
@@ -83,7 +85,10 @@ class Report:
 
     def difference(self, what: str, seen: Difference) -> None:
         """A comparison with eager."""
-        self.note("errors", inputs=what, maximum=decimal(seen.maximum), mean=decimal(seen.mean), why=seen.why)
+        self.note(
+            "errors", inputs=what, maximum=decimal(seen.maximum), mean=decimal(seen.mean), why=seen.why,
+            nonFinite=str(seen.odd), nonFiniteApart=str(seen.odd_apart),
+        )  # fmt: skip
 
     def speed(self, sizes: str, seen: Speed) -> None:
         """One measurement with its samples (at most 200 of them)."""
@@ -98,9 +103,29 @@ class Report:
             speedupHigh=decimal(interval.high),
             pairs=interval.samples,
             callsPerSample=seen.repeats,
+            **_latency("eager", seen.eager_latency),
+            **_latency("compiled", seen.compiled_latency),
             eagerMs=_milliseconds(seen.eager),
             compiledMs=_milliseconds(seen.compiled),
         )
+
+    def memory(self, *, eager: Sequence[Peak], compiled: Sequence[Peak]) -> None:
+        """The peaks of fresh processes, by medians."""
+        for kind, peaks in (("eager", eager), ("compiled", compiled)):
+            if peaks:
+                before = [float(each.before) for each in peaks if each.before is not None]
+                peak = median([float(each.peak) for each in peaks])
+                device = [float(each.device) for each in peaks if each.device is not None]
+                self.note(
+                    "memory",
+                    kind=kind,
+                    processes=str(len(peaks)),
+                    peakOf="calls" if all(each.reset for each in peaks) else "process",
+                    beforeBytes=_bytes(median(before)) if before else None,
+                    peakBytes=_bytes(peak),
+                    growthBytes=_bytes(peak - median(before)) if before else None,
+                    devicePeakBytes=_bytes(median(device)) if device else None,
+                )
 
     def write(self, folder: Path, result: TargetResult, *, hardware: str) -> None:
         """Write report.json into `folder`; raises OSError."""
@@ -142,6 +167,25 @@ def write_atomically(path: Path, text: str) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _latency(kind: str, seen: Latency | None) -> dict[str, Any]:
+    if seen is None:
+        return {}
+    return {
+        f"{kind}Calls": seen.calls,
+        f"{kind}P95Ms": decimal(seen.p95 * 1e3),
+        f"{kind}P99Ms": decimal(seen.p99 * 1e3),
+        f"{kind}MeanMs": decimal(seen.mean * 1e3),
+        f"{kind}CallsPerSecond": decimal(seen.throughput),
+        f"{kind}DeviationMs": decimal(seen.deviation * 1e3),
+        f"{kind}Variation": decimal(seen.variation),
+        f"{kind}QuantilesMs": [decimal(each * 1e3) for each in seen.quantiles],
+    }
+
+
+def _bytes(size: float) -> str:
+    return str(round(size))
 
 
 def _milliseconds(samples: Sequence[float]) -> list[str | None]:

@@ -58,6 +58,7 @@ class KeepIf:
     max_error: Decimal | None = None
     max_graph_breaks: int | None = None
     max_recompiles: int | None = None
+    max_memory_growth: Decimal | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +121,10 @@ def parse_request(raw: object) -> Request:
         max_error=gates.decimal("maxError", required=False),
         max_graph_breaks=gates.optional_integer("maxGraphBreaks", minimum=0),
         max_recompiles=gates.optional_integer("maxRecompiles", minimum=0),
+        max_memory_growth=gates.decimal("maxMemoryGrowth", required=False),
     )
+    if keep_if.max_memory_growth is not None and keep_if.max_memory_growth <= 0:
+        raise RequestError("request.keepIf.maxMemoryGrowth: must be greater than 0; leave it out for no such gate")
     gates.end()
     request = Request(
         namespace=top.text("namespace"),

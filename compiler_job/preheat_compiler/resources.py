@@ -29,6 +29,21 @@ def memory_kills(cgroup: Path = _CGROUP) -> int | None:
     return None
 
 
+def memory_available(cgroup: Path = _CGROUP, meminfo: Path = Path("/proc/meminfo")) -> float | None:
+    """Bytes this container may still take, by its limit and by what the node has left; None where neither is known."""
+    known = []
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        words = _text(cgroup / limit).strip(), _text(cgroup / used).strip()
+        if all(word.isdecimal() for word in words):
+            known.append(float(words[0]) - float(words[1]))
+    lines = [line.split() for line in _text(meminfo).splitlines() if line.startswith("MemAvailable:")]
+    known += [float(words[1]) * 1024 for words in lines]
+    return max(min(known), 0.0) if known else None
+
+
 def _quota(cgroup: Path) -> tuple[int, int] | None:
     words = _text(cgroup / "cpu.max").split()
     if not words:

@@ -18,21 +18,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import package
+from preheat_compiler.accuracy import against_reference
 from preheat_compiler.build import build, describe_module, verdicts, words
 from preheat_compiler.caches import CachesError, compile_caches
 from preheat_compiler.compare import difference
 from preheat_compiler.decide import Decision, allowed_error, decide
 from preheat_compiler.faults import common_reason, describe, failed, redact
+from preheat_compiler.fresh_proof import FreshProof
 from preheat_compiler.graphs import ONE_GRAPH
 from preheat_compiler.inputs import Sizes, build_call, dtypes_of, pick_sizes
 from preheat_compiler.levers import as_served, levers_of
 from preheat_compiler.model import device_of, find_module, load_factory
-from preheat_compiler.prove import SEEDS, FreshProof, against_eager, no_weight_is_baked_in
+from preheat_compiler.prove import SEEDS, against_eager, no_weight_is_baked_in
 from preheat_compiler.regions import Seen, build_regions, watch
 from preheat_compiler.report import FILE as REPORT_FILE
 from preheat_compiler.report import Report, write_atomically
 from preheat_compiler.request import read_request, request_key
 from preheat_compiler.speed import speed_of
+from preheat_compiler.submodules import where_time_goes
 from preheat_compiler.verdict import TargetError, TargetResult
 from preheat_compiler.work import Work
 from preheat_runtime.package import TARGET_FILE
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from preheat_compiler.compare import Difference
     from preheat_compiler.graphs import Graphs
     from preheat_compiler.measure import Speed
+    from preheat_compiler.memory import MemoryGrowth
 
 
 def main(argv: Sequence[str], *, launcher: str) -> int:
@@ -162,6 +166,8 @@ def _as_package(work: Work, bound: torch.nn.Module, module: torch.nn.Module, siz
     with report.stage("comparing with eager"):
         seen = against_eager(compiled, module, work.bucket, sizes, device=work.device, report=report)
         work.error_figures(seen)
+    with report.stage("comparing with a more precise run"):
+        against_reference(compiled, module, work.bucket, sizes, seeds=SEEDS, device=work.device, report=report)
     speed = None
     if seen.maximum <= work.allowed:
         with report.stage("measuring"):
@@ -170,12 +176,15 @@ def _as_package(work: Work, bound: torch.nn.Module, module: torch.nn.Module, siz
                 seconds=work.left(), report=report,
             )  # fmt: skip
             work.speed_figures(speed)
+        with report.stage("looking where time goes"):
+            where_time_goes(
+                compiled, module, work.bucket, sizes[-1], seed=SEEDS[0], device=work.device, report=report,
+                seconds=work.left() * 0.05,
+            )  # fmt: skip
     report.note("graphs", **ONE_GRAPH.to_json())
     decision = _verdict(work, seen, speed)
     if decision.verdict != "Kept":
-        # A pod has to know the module that it runs eager, not the code it does without.
-        shutil.copy(work.described / TARGET_FILE, work.artifact / TARGET_FILE)
-        return decision
+        return _as_described(work, decision)
     del compiled
     with report.stage("proving with random weights"):
         no_weight_is_baked_in(
@@ -184,8 +193,16 @@ def _as_package(work: Work, bound: torch.nn.Module, module: torch.nn.Module, siz
         )  # fmt: skip
     del module, bound
     gc.collect()
-    _first_answers(work, sizes)
+    decision = _verdict(work, seen, speed, memory=_first_answers(work, sizes))
+    if decision.verdict != "Kept":
+        return _as_described(work, decision)
     return replace(decision, message="; ".join(filter(None, [decision.message, work.narrowing])))
+
+
+def _as_described(work: Work, decision: Decision) -> Decision:
+    # A pod has to know the module that it runs eager, not the code it does without.
+    shutil.copy(work.described / TARGET_FILE, work.artifact / TARGET_FILE)
+    return decision
 
 
 def _observe(work: Work) -> None:
@@ -248,7 +265,7 @@ def _through_caches(work: Work, sizes: tuple[Sizes, ...], why: str) -> Decision:
         work.speed_figures(speed)
     decision = _verdict(work, seen, speed, graphs)
     if decision.verdict == "Kept":
-        _first_answers(work, sizes)
+        decision = _verdict(work, seen, speed, graphs, _first_answers(work, sizes))
     cut = f" It is compiled in {graphs.graphs} graphs: {graphs.words()}." if graphs.breaks else ""
     return Decision(
         verdict=decision.verdict,
@@ -257,7 +274,8 @@ def _through_caches(work: Work, sizes: tuple[Sizes, ...], why: str) -> Decision:
     )
 
 
-def _first_answers(work: Work, sizes: tuple[Sizes, ...]) -> None:
+def _first_answers(work: Work, sizes: tuple[Sizes, ...]) -> MemoryGrowth | None:
+    """Prove the artifact in fresh processes; returns what memory they needed."""
     proof = FreshProof(
         launcher=work.launcher, request_file=work.request_file, request=work.request, module=work.module.name,
         bucket=work.bucket.name, sizes=sizes, work=work.folder / "fresh", report=work.report, left=work.left,
@@ -271,11 +289,19 @@ def _first_answers(work: Work, sizes: tuple[Sizes, ...]) -> None:
             allowed=work.allowed,
         )
     work.figure(firstAnswerSeconds=seen.served, eagerFirstAnswerSeconds=seen.eager)
+    if seen.memory is not None:
+        work.figure(eagerPeakBytes=round(seen.memory.eager), compiledPeakBytes=round(seen.memory.compiled))
+        work.figure(memoryGrowth=seen.memory.ratio)
+    return seen.memory
 
 
-def _verdict(work: Work, error: Difference, speed: Speed | None, graphs: Graphs = ONE_GRAPH) -> Decision:
+def _verdict(
+    work: Work, error: Difference, speed: Speed | None, graphs: Graphs = ONE_GRAPH, memory: MemoryGrowth | None = None
+) -> Decision:
     interval = speed.speedup if speed is not None else None
-    return decide(work.request.keep_if, error=error.maximum, allowed=work.allowed, speedup=interval, graphs=graphs)
+    return decide(
+        work.request.keep_if, error=error.maximum, allowed=work.allowed, speedup=interval, memory=memory, graphs=graphs
+    )
 
 
 def _failed(work: Work, reason: str, message: str) -> TargetResult:

@@ -33,8 +33,13 @@ MAX_PATH_CHARACTERS: Final = 512
 ENCODINGS: Final = ("identity", "zstd")
 TIERS: Final = ("package", "caches")
 REASONS: Final[Mapping[str, frozenset[str]]] = {
-    "Kept": frozenset({"Faster", "GatesMet"}),
-    "Rejected": frozenset({"SpeedupBelowMinimum", "ErrorAboveMaximum", "GraphBreaksAboveMaximum", "RecompilesAboveMaximum"}),
+    "Kept": frozenset({"Faster", "GatesMet", "NoDifference"}),
+    "Rejected": frozenset(
+        {
+            "SpeedupBelowMinimum", "NoDifference", "ErrorAboveMaximum", "GraphBreaksAboveMaximum", "RecompilesAboveMaximum",
+            "MemoryAboveMaximum",
+        }
+    ),
     "Failed": frozenset(
         {
             "FactoryFailed", "ModuleNotFound", "InputsRefused", "OptionRefused", "CompileFailed", "CompilerMissing", "ProofFailed",

@@ -7,6 +7,7 @@ Kubernetes API (the termination message), so that writing to the bucket alone ma
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -30,17 +31,19 @@ from preheat_operator.store.keys import Keys, is_job_uid
 from preheat_operator.store.manifests import read_manifest
 from preheat_operator.store.objects import ObjectStore
 from preheat_operator.store.publishing import WORKERS, PendingFile, Publisher
-from preheat_runtime.manifest import MAX_FILE_BYTES, Manifest, is_digest
+from preheat_runtime.manifest import MAX_FILE_BYTES, MAX_FILES_PER_TARGET, Manifest, is_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from preheat_operator.containers.result import TargetResult
     from preheat_runtime.manifest import Target
 
 PATIENCE_SECONDS: Final = 120
 """How long an unreachable store is tried again before the pod fails: its successor would have to compile anew."""
 MAX_PARTS: Final = 64
 RESULT: Final = "result.json"
+RENDERED: Final = frozenset({"report.csv", "report.html"})
 
 
 def main(*, patience: float = PATIENCE_SECONDS) -> int:
@@ -143,11 +146,32 @@ def _send(root: UntrustedFolder, result: Result, publisher: Publisher) -> list[T
     pending: list[tuple[Target, list[PendingFile]]] = []
     for each in result.targets:
         files = []
+        rendered = _rendered(root, each)
         for path, source_path in each.sources.items():
+            # What people open in a browser comes from here or not at all.
+            if path in RENDERED:
+                continue
             with root.open(source_path, limit=MAX_FILE_BYTES) as source:
                 files.append(publisher.send_file(path, source.read))
-        pending.append((each.target, files))
+        files += [publisher.send_file(path, io.BytesIO(data).read) for path, data in rendered.items()]
+        pending.append((each.target, sorted(files, key=lambda file: file.path)))
     return [replace(target, files=tuple(file.wait() for file in files)) for target, files in pending]
+
+
+def _rendered(root: UntrustedFolder, result: TargetResult) -> dict[str, bytes]:
+    """The report for people, by file name; none when it cannot be made, which must never cost the target."""
+    source_path = result.sources.get("report.json")
+    in_the_way = any(path.partition("/")[0] in RENDERED and "/" in path for path in result.sources)
+    if source_path is None or in_the_way or len(result.sources) + len(RENDERED) > MAX_FILES_PER_TARGET:
+        return {}
+    try:
+        # Here and not above: plots are not worth a container that does not start.
+        from preheat_operator import report
+
+        return report.render(read_whole(root, source_path, limit=report.MAX_REPORT_BYTES))
+    except Exception as error:
+        _log("no report", target="/".join(result.target.key), error=f"{type(error).__name__}: {error}"[:500])
+        return {}
 
 
 def _job_uid(env: Mapping[str, str], name: str) -> str:

@@ -26,6 +26,7 @@ CLUSTER = {
     "runc": "runs containers",
     "util-linux": "enters namespaces",
 }
+BROWSER = {"chromium-headless-shell": "opens a report as a reader does", "fonts-dejavu-core": "letters for it"}
 PYTHON = {"python3-venv": "virtual environments", "python3-dev": "Python's headers, for torch.compile"}
 
 

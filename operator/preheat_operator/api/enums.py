@@ -123,10 +123,12 @@ class VerdictReason(StrEnum):
 
     FASTER = "Faster"
     GATES_MET = "GatesMet"
+    NO_DIFFERENCE = "NoDifference"
     SPEEDUP_BELOW_MINIMUM = "SpeedupBelowMinimum"
     ERROR_ABOVE_MAXIMUM = "ErrorAboveMaximum"
     GRAPH_BREAKS_ABOVE_MAXIMUM = "GraphBreaksAboveMaximum"
     RECOMPILES_ABOVE_MAXIMUM = "RecompilesAboveMaximum"
+    MEMORY_ABOVE_MAXIMUM = "MemoryAboveMaximum"
     FACTORY_FAILED = "FactoryFailed"
     MODULE_NOT_FOUND = "ModuleNotFound"
     INPUTS_REFUSED = "InputsRefused"
@@ -152,13 +154,15 @@ class VerdictReason(StrEnum):
 
 # Which reasons a verdict may carry; closed, as in docs/contracts.md.
 REASONS_OF_VERDICT: dict[Verdict, frozenset[VerdictReason]] = {
-    Verdict.KEPT: frozenset({VerdictReason.FASTER, VerdictReason.GATES_MET}),
+    Verdict.KEPT: frozenset({VerdictReason.FASTER, VerdictReason.GATES_MET, VerdictReason.NO_DIFFERENCE}),
     Verdict.REJECTED: frozenset(
         {
             VerdictReason.SPEEDUP_BELOW_MINIMUM,
+            VerdictReason.NO_DIFFERENCE,
             VerdictReason.ERROR_ABOVE_MAXIMUM,
             VerdictReason.GRAPH_BREAKS_ABOVE_MAXIMUM,
             VerdictReason.RECOMPILES_ABOVE_MAXIMUM,
+            VerdictReason.MEMORY_ABOVE_MAXIMUM,
         }
     ),
     Verdict.NO_CAPACITY: frozenset({VerdictReason.UNSCHEDULABLE}),

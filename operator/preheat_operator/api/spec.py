@@ -124,6 +124,18 @@ class KeepIf(ApiModel):
         description="Most compiles after a module's first call, over the sizes of a bucket. A package needs none. "
         "Default: any number.",
     )
+    max_memory_growth: str | None = Field(
+        default=None,
+        max_length=32,
+        json_schema_extra=rules(
+            rule(f"self.matches('^{DECIMAL}$')", 'must be a decimal number in quotes, such as "1.2"'),
+            rule(
+                f"!self.matches('^{DECIMAL}$') || self.matches('[1-9]')",
+                "must be greater than 0; leave it out to keep artifacts whatever memory they take",
+            ),
+        ),
+        description='Largest ratio of the compiled peak memory to eager\'s, such as "1.2". Default: any.',
+    )
 
 
 class Compile(ApiModel):

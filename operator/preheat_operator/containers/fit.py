@@ -7,7 +7,7 @@ the pod really runs. GPU targets always pass: `fetch` has no device to ask.
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from preheat_runtime.fingerprint import cpu_flags, missing_flags
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 SERVED: Final = frozenset({"Kept", "Rejected"})
 """Verdicts with something to bring: a package or caches, or the word that this call stays eager."""
+
+
+FOR_PEOPLE: Final = frozenset({"report.json", "report.csv", "report.html"})
+"""What of an artifact is read by people, and would only keep a pod waiting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,5 +53,9 @@ def fits(target: Target, machine: Machine) -> bool:
 
 
 def select(targets: Iterable[Target], machine: Machine) -> list[Target]:
-    """Return the targets worth bringing."""
-    return [target for target in targets if fits(target, machine)]
+    """Return the targets worth bringing, with the files that a pod has a use for."""
+    return [
+        replace(target, files=tuple(file for file in target.files if file.path not in FOR_PEOPLE))
+        for target in targets
+        if fits(target, machine)
+    ]

@@ -183,6 +183,17 @@ MISTAKES = (
         "speedup in per cent", {"spec.keepIf": {"minSpeedup": "5%"}}, ("spec.keepIf.minSpeedup", "decimal", "1.05")
     ),
     Mistake("negative error", {"spec.keepIf": {"maxError": "-1"}}, ("spec.keepIf.maxError", "decimal", "1e-3")),
+    Mistake("memory as a number", {"spec.keepIf": {"maxMemoryGrowth": 1.2}}, ("spec.keepIf.maxMemoryGrowth", "string")),
+    Mistake(
+        "memory in per cent",
+        {"spec.keepIf": {"maxMemoryGrowth": "120%"}},
+        ("spec.keepIf.maxMemoryGrowth", "decimal", "1.2"),
+    ),
+    Mistake(
+        "no memory at all",
+        {"spec.keepIf": {"maxMemoryGrowth": "0.0"}},
+        ("spec.keepIf.maxMemoryGrowth", "greater than 0", "leave it out"),
+    ),
     Mistake(
         "timeout as a duration", {"spec.compile": {"timeoutSeconds": "1h"}}, ("spec.compile.timeoutSeconds", "integer")
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -126,6 +127,60 @@ def test_the_package_was_proved_in_every_way(mixed: Job) -> None:
     assert all(int(entry["pairs"]) >= 15 for entry in report["speed"])
 
 
+def test_the_report_has_every_measurement(mixed: Job) -> None:
+    report = mixed.report("net", "ranged")
+    for entry in report["speed"]:
+        for kind in ("eager", "compiled"):
+            p50, p95, p99 = (float(entry[f"{kind}P{rank}Ms"]) for rank in (50, 95, 99))
+            assert 0 < p50 <= p95 <= p99
+            assert float(entry[f"{kind}CallsPerSecond"]) > 0
+            assert float(entry[f"{kind}Variation"]) >= 0
+            assert len(entry[f"{kind}QuantilesMs"]) == 101
+            assert entry[f"{kind}Calls"] == entry["pairs"] * entry["callsPerSample"]
+    stages = {entry["stage"]: float(entry["seconds"]) for entry in report["compile"]}
+    assert set(stages) == {"trace", "lowering", "compiler", "other"}
+    assert min(stages.values()) > 0
+    assert sum(stages.values()) == pytest.approx(float(report["figures"]["compileSeconds"]), rel=0.05)
+    eager, compiled = report["memory"]
+    assert (eager["kind"], compiled["kind"]) == ("eager", "compiled")
+    for entry in (eager, compiled):
+        # Importing torch alone takes more than this.
+        assert int(entry["peakBytes"]) > 100 * 2**20
+        assert int(entry["growthBytes"]) == int(entry["peakBytes"]) - int(entry["beforeBytes"]) >= 0
+    assert report["figures"]["compiledPeakBytes"] == compiled["peakBytes"]
+    reference = [entry for entry in report["reference"] if entry["kind"] == "compiled"]
+    assert {entry["inputs"].partition(",")[0] for entry in reference} == {"typical", "low", "high"}
+    assert max(float(entry["maximum"]) for entry in reference) < 1e-3
+    by_submodule, by_operator = report["submodules"]
+    assert {entry["name"] for entry in by_submodule["entries"]} == {"(the module itself)", "inner", "outer", "norm"}
+    assert float(by_operator["callMs"]) > 0
+    assert {entry["nonFiniteApart"] for entry in report["errors"]} == {"0"}
+
+
+def test_fresh_processes_lived_as_in_a_strict_pod(mixed: Job) -> None:
+    for bucket_name in (("net", "ranged"), ("branching", "one")):
+        fresh = [proof for proof in mixed.report(*bucket_name)["proofs"] if proof["name"] == "fresh process"]
+        for proof in fresh:
+            assert proof["conditions"]["emptyHome"]
+            assert proof["conditions"]["noCompiler"] == (bucket_name[0] == "net")
+            # Where this machine allows it: the tests' own is run as root with all rights.
+            assert proof["conditions"]["nonRoot"], proof["conditions"]
+            assert proof["conditions"]["readOnlyFileSystem"] == _may_mount(), proof["conditions"]
+
+
+def _may_mount() -> bool:
+    return subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode == 0
+
+
+def test_the_report_makes_a_page(mixed: Job) -> None:
+    from preheat_operator.report import render
+
+    for module, bucket_name in (("net", "ranged"), ("branching", "one"), ("crashing", "one"), ("typo", "one")):
+        files = render((mixed.app / "out" / module / bucket_name / "report.json").read_bytes())
+        assert mixed.target(module, bucket_name)["reason"].encode() in files["report.html"]
+    assert b'data-plot="submodules"' in render((mixed.app / "out/net/ranged/report.json").read_bytes())["report.html"]
+
+
 def test_no_weight_is_in_the_package(mixed: Job) -> None:
     content = json.loads((mixed.app / "out/net/ranged/target.json").read_text())
     assert Target.read(mixed.app / "out/net/ranged/target.json").package is not None
@@ -210,6 +265,17 @@ def test_too_slow_is_rejected_with_the_figures(tmp_path: Path) -> None:
     assert "keepIf.minSpeedup is 1000" in target["message"]
     assert target["files"] == ["report.json", "target.json"]
     # A pod must know the module that it runs eager.
+    assert Target.read(job.app / "out/net/one/target.json").package is None
+
+
+def test_too_much_memory_is_rejected_with_the_figures(tmp_path: Path) -> None:
+    net = {"name": "net", "path": "", "buckets": [bucket("one", tensor(4, 64))]}
+    job = compile_job(tmp_path, "model:load_net", net, keepIf={"minSpeedup": "0", "maxMemoryGrowth": "0.01"})
+    target = job.target("net", "one")
+    assert (target["verdict"], target["reason"], target["tier"]) == ("Rejected", "MemoryAboveMaximum", None), job.said
+    assert "keepIf.maxMemoryGrowth is 0.01" in target["message"]
+    assert 0.1 < float(target["figures"]["memoryGrowth"]) < 10
+    assert target["files"] == ["report.json", "target.json"]
     assert Target.read(job.app / "out/net/one/target.json").package is None
 
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
 from preheat_compiler.decide import allowed_error, decide, undecided
 from preheat_compiler.intervals import Interval
+from preheat_compiler.memory import MemoryGrowth
 from preheat_compiler.request import KeepIf
 
 
@@ -23,12 +25,17 @@ def speed(estimate: float, low: float | None = None, high: float | None = None) 
     [
         ("1.05", 1.75, "Kept", "Faster"),
         ("1.05", 1.05, "Kept", "Faster"),
-        ("1.05", 1.04, "Rejected", "SpeedupBelowMinimum"),
+        ("1.05", 1.04, "Kept", "Faster"),
+        ("1.05", 1.02, "Rejected", "SpeedupBelowMinimum"),
         ("1.05", 0.46, "Rejected", "SpeedupBelowMinimum"),
         ("0", 0.46, "Kept", "GatesMet"),
         ("0", 3.0, "Kept", "GatesMet"),
         ("0.9", 0.95, "Kept", "GatesMet"),
+        ("0.9", 0.895, "Kept", "GatesMet"),
         ("1000", 1.75, "Rejected", "SpeedupBelowMinimum"),
+        ("1", 1.005, "Kept", "NoDifference"),
+        ("1", 0.995, "Kept", "NoDifference"),
+        ("1", 0.98, "Rejected", "SpeedupBelowMinimum"),
     ],
 )
 def test_speed(minimum: str, estimate: float, verdict: str, reason: str) -> None:
@@ -54,18 +61,54 @@ def test_an_error_of_just_the_allowed_size_is_kept() -> None:
     assert decide(gates("0"), error=1e-3, allowed=1e-3, speedup=speed(1.0)).verdict == "Kept"
 
 
-def test_noise_is_measured_longer_then_the_estimate_decides_and_says_so() -> None:
-    noisy = speed(1.06, 0.9, 1.2)
-    assert undecided(gates("1.05"), noisy)
-    kept = decide(gates("1.05"), error=0, allowed=1e-3, speedup=noisy)
-    assert kept.verdict == "Kept"
-    assert "inside the interval" in kept.message
-    rejected = decide(gates("1.05"), error=0, allowed=1e-3, speedup=speed(1.04, 0.9, 1.2))
-    assert rejected.verdict == "Rejected"
-    assert "inside the interval" in rejected.message
+def test_noise_is_measured_longer() -> None:
+    assert undecided(gates("1.05"), speed(1.06, 0.9, 1.2))
+    assert undecided(gates("1.05"), speed(1.04, 0.99, 1.08))
     assert not undecided(gates("1.05"), speed(1.75, 1.6, 1.9))
     assert not undecided(gates("1.05"), speed(0.5, 0.4, 0.6))
-    assert not undecided(gates("0"), noisy)
+    assert not undecided(gates("0"), speed(1.06, 0.9, 1.2))
+
+
+@pytest.mark.parametrize("estimate", [1.0, 1.04, 1.06])
+def test_noise_does_not_reject(estimate: float) -> None:
+    kept = decide(gates("1.05"), error=0, allowed=1e-3, speedup=speed(estimate, 0.99, 1.08))
+    assert (kept.verdict, kept.reason) == ("Kept", "NoDifference")
+    assert "0.99 to 1.08" in kept.message
+    assert "no difference from eager was found" in kept.message
+
+
+def test_what_seems_slower_than_eager_runs_eager() -> None:
+    rejected = decide(gates("1.05"), error=0, allowed=1e-3, speedup=speed(0.97, 0.88, 1.07))
+    assert (rejected.verdict, rejected.reason) == ("Rejected", "NoDifference")
+    assert "cannot be slower" in rejected.message
+
+
+def test_within_noise_of_the_minimum_but_surely_faster_than_eager_is_faster() -> None:
+    kept = decide(gates("1.05"), error=0, allowed=1e-3, speedup=speed(1.045, 1.02, 1.07))
+    assert (kept.verdict, kept.reason) == ("Kept", "Faster")
+    assert "inside the interval" in kept.message
+
+
+MEMORY = MemoryGrowth(eager=400 * 2**20, compiled=500 * 2**20, of="resident during calls")
+
+
+def test_memory_is_a_gate_only_where_it_is_asked_for() -> None:
+    fast = {"error": 0.0, "allowed": 1e-3, "speedup": speed(2), "memory": MEMORY}
+    assert decide(gates(), **fast).reason == "Faster"
+    met = decide(replace(gates(), max_memory_growth=Decimal("1.25")), **fast)
+    assert (met.verdict, met.reason) == ("Kept", "Faster")
+    missed = decide(replace(gates(), max_memory_growth=Decimal("1.2")), **fast)
+    assert (missed.verdict, missed.reason) == ("Rejected", "MemoryAboveMaximum")
+    for figure in ("1.25 times", "500 MiB", "400 MiB", "keepIf.maxMemoryGrowth is 1.2"):
+        assert figure in missed.message
+
+
+def test_what_is_slow_is_rejected_for_that_whatever_its_memory() -> None:
+    keep_if = replace(gates(), max_memory_growth=Decimal("0.1"))
+    decision = decide(keep_if, error=0.0, allowed=1e-3, speedup=speed(0.5), memory=MEMORY)
+    assert decision.reason == "SpeedupBelowMinimum"
+    # Before it was measured, that gate is not looked at.
+    assert decide(keep_if, error=0.0, allowed=1e-3, speedup=speed(2)).verdict == "Kept"
 
 
 def test_a_right_answer_needs_a_measured_speed() -> None:

@@ -23,6 +23,7 @@ def test_a_whole_request_is_read() -> None:
     assert (request.factory, request.cpu_isa, module.path) == ("model:load", "X86_64_V3", "")
     assert request.keep_if.min_speedup == Decimal("1.05")
     assert request.keep_if.max_error is None
+    assert request.keep_if.max_memory_growth is None
     assert bucket.args == (TensorSpec(shape=("n", 64), dtype="float32", low=None, high=None),)
     assert bucket.kwargs == (("flag", ConstSpec(value=True)),)
 
@@ -77,6 +78,8 @@ _BUCKET = "torch.modules.0.buckets.0"
         (_set("keepIf.minSpeedup", "fast"), "request.keepIf.minSpeedup"),
         (_set("keepIf.minSpeedup", "NaN"), "request.keepIf.minSpeedup"),
         (_set("keepIf.maxError", 0.1), "request.keepIf.maxError"),
+        (_set("keepIf.maxMemoryGrowth", "much"), "request.keepIf.maxMemoryGrowth"),
+        (_set("keepIf.maxMemoryGrowth", "0"), "request.keepIf.maxMemoryGrowth: must be greater than 0"),
         (_set("targets.0.bucket", "other"), "main/other"),
         (_set(f"{_BUCKET}.dims.0.multipleOf", 40), f"{_BUCKET}.dims[0]".replace(".0", "[0]", 1)[:20]),
         (_set(f"{_BUCKET}.dims", []), "uses dim 'n'"),

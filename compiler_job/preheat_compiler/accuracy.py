@@ -1,0 +1,119 @@
+"""Compares eager and compiled with a more precise run of the same module.
+
+Why it exists: "differs from eager by 1e-4" does not say who is nearer to the truth. Where the module can be converted
+and memory allows it, both are held against the same module in float64 (of half types: float32). It is for the report;
+no verdict rests on it, because many sound modules cannot be converted.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import TYPE_CHECKING, Any
+
+from preheat_compiler.inputs import Sizes, build_call
+from preheat_compiler.progress import say
+from preheat_compiler.report import decimal
+from preheat_compiler.resources import memory_available
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from preheat_compiler.bucket import Bucket
+    from preheat_compiler.report import Report
+
+#: Of the converted weights' size: themselves, the copy they are made from, and room for activations.
+_ROOM = 3.0
+
+
+def against_reference(
+    compiled: Callable[..., Any], module: torch.nn.Module, bucket: Bucket, sizes: tuple[Sizes, ...], *,
+    seeds: tuple[int, ...], device: str, report: Report,
+) -> None:  # fmt: skip
+    """Note the errors of both against the reference for all sizes and seeds, or why there is no reference.
+
+    Never raises: it is not what the target is judged by.
+    """
+    import torch
+
+    try:
+        reference, dtype = _reference(module, device)
+        for each in sizes:
+            for seed in seeds:
+                calls = [build_call(bucket, each, seed=seed, device=device) for _ in range(3)]
+                with torch.autocast(device.partition(":")[0], enabled=False):
+                    truth = reference(*_converted(calls[0].args, dtype), **_converted(calls[0].kwargs, dtype))
+                for kind, run, call in (("eager", module, calls[1]), ("compiled", compiled, calls[2])):
+                    maximum, mean = distance(run(*call.args, **call.kwargs), truth)
+                    report.note(
+                        "reference",
+                        inputs=f"{each.name}, seed {seed}",
+                        kind=kind,
+                        dtype=str(dtype).removeprefix("torch."),
+                        maximum=decimal(maximum),
+                        mean=decimal(mean),
+                    )
+    except Exception as error:
+        # Whatever a module's own code raises when its weights are of another type.
+        words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        say(f"no reference to compare with: {words}")
+        report.note("reference", why=words)
+
+
+def distance(answer: Any, truth: Any) -> tuple[float, float]:
+    """Largest and mean difference over the largest magnitude of `truth`, worst floating output each.
+
+    Elements that are not finite on either side are left out: how those agree is told by the comparison with eager.
+    """
+    import torch
+    from torch.utils import _pytree as pytree
+
+    worst, mean = 0.0, 0.0
+    for leaf, other in zip(pytree.tree_leaves(answer), pytree.tree_leaves(truth), strict=True):
+        if not isinstance(other, torch.Tensor) or not (other.dtype.is_floating_point or other.dtype.is_complex):
+            continue
+        wide = torch.complex128 if other.dtype.is_complex else torch.float64
+        seen, right = leaf.detach().to(wide), other.detach().to(wide)
+        ordinary = torch.isfinite(seen) & torch.isfinite(right)
+        if seen.shape != right.shape or not bool(ordinary.any()):
+            continue
+        apart = (seen[ordinary] - right[ordinary]).abs()
+        scale = float(right[ordinary].abs().max()) or 1.0
+        worst, mean = max(worst, float(apart.max()) / scale), max(mean, float(apart.mean()) / scale)
+    return worst, mean
+
+
+class _NoReference(Exception):
+    """There is none for this module; the message says why."""
+
+
+def _reference(module: torch.nn.Module, device: str) -> tuple[torch.nn.Module, torch.dtype]:
+    import torch
+
+    tensors = [each for each in [*module.parameters(), *module.buffers()] if each.is_floating_point()]
+    dtypes = {each.dtype for each in tensors}
+    if torch.float64 in dtypes:
+        raise _NoReference("the module computes in float64 itself")
+    half = bool(dtypes & {torch.float16, torch.bfloat16})
+    dtype = torch.float32 if half else torch.float64
+    need = sum(each.numel() for each in tensors) * dtype.itemsize * _ROOM
+    free = memory_available() if device == "cpu" else float(torch.cuda.mem_get_info()[0])
+    if free is not None and need > free:
+        raise _NoReference(f"it needs {need / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free")
+    if any(math.prod(each.shape) and each.is_meta for each in tensors):
+        raise _NoReference("the module has tensors without content")
+    return copy.deepcopy(module).to(dtype), dtype
+
+
+def _converted(values: Any, dtype: torch.dtype) -> Any:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return value.to(dtype)
+        return value
+
+    return pytree.tree_map(convert, values)

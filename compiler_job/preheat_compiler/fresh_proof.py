@@ -1,0 +1,214 @@
+"""Proves an artifact in fresh processes that meet it as strict pods do, and times them beside eager ones.
+
+Why it exists: only a process that has compiled nothing shows whether the artifact alone is enough, what a pod pays for
+its first answer, and what memory it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from preheat_compiler import processes
+from preheat_compiler.compare import Difference
+from preheat_compiler.faults import redact
+from preheat_compiler.intervals import median
+from preheat_compiler.layout import compiler_runs, lay_out, shims
+from preheat_compiler.memory import MemoryGrowth, Peak, growth
+from preheat_compiler.prove import last_words, pod_environment, said_by_runtime
+from preheat_compiler.verdict import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from preheat_compiler.inputs import Sizes
+    from preheat_compiler.report import Report
+    from preheat_compiler.request import Request
+
+_FRESH_PAIRS = 3
+_REMEDY = ". Pods run without it; please report this model."
+#: No further pair is begun after so many seconds: a large model loads for minutes.
+_FRESH_SECONDS = 40.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstAnswers:
+    """Seconds from starting a process to its first answer: served from the artifact, and eager; medians.
+
+    `memory` is what these processes needed while they answered at all sizes.
+    """
+
+    served: float
+    eager: float
+    memory: MemoryGrowth | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreshProof:
+    """Runs fresh processes that see one artifact as a pod does; everything they leave behind lies below `work`."""
+
+    launcher: Path
+    request_file: Path
+    request: Request
+    module: str
+    bucket: str
+    sizes: tuple[Sizes, ...]
+    work: Path
+    report: Report
+    left: Callable[[], float]
+
+    def first_answers(
+        self, artifact: Path, *, tier: str, request_key: str, fingerprint: Mapping[str, Any], allowed: float
+    ) -> FirstAnswers:
+        """Prove that a pod is served (`hot` from a package, `warm` from caches) and right, and time it beside eager.
+
+        Raises TargetError(ProofFailed) saying what was not so.
+        """
+        begin = time.monotonic()
+        served: list[float] = []
+        eager: list[float] = []
+        peaks: tuple[list[Peak], list[Peak]] = ([], [])
+        unsealed = ""
+        for turn in range(_FRESH_PAIRS):
+            # Anew each time: a cache directory must serve a second pod from what the first one got.
+            place = self.work / f"pod-{turn}"
+            lay_out(
+                place / "preheat", artifact, request=self.request, module=self.module, bucket=self.bucket, tier=tier,
+                request_key=request_key, fingerprint=fingerprint,
+            )  # fmt: skip
+            try:
+                seen = self._served(place, tier=tier, allowed=allowed, compare=turn == 0, unsealed=unsealed)
+            except TargetError as error:
+                if unsealed or error.reason != "ProofFailed":
+                    raise
+                # Nothing says that the user's pods are so strict: what they need is proved, and the rest is told.
+                unsealed = f"what went wrong with both: {str(error).removesuffix(_REMEDY)}"
+                seen = self._served(place, tier=tier, allowed=allowed, compare=turn == 0, unsealed=unsealed)
+            shutil.rmtree(place, ignore_errors=True)
+            beside = self.work / f"eager-{turn}"
+            plain, _ = self._run(
+                beside, compile_="no", compare="no", more={"PREHEAT_DISABLE": "1"}, sealed=not unsealed
+            )
+            shutil.rmtree(beside, ignore_errors=True)
+            for one, seconds, peak in ((seen, served, peaks[1]), (plain, eager, peaks[0])):
+                seconds.append(float(one["seconds"]))
+                peak.append(Peak.from_json(one["memory"]))
+            spent = time.monotonic() - begin
+            if spent > _FRESH_SECONDS or self.left() < 3 * (served[-1] + eager[-1]):
+                break
+        self.report.note(
+            "firstAnswers", served=[f"{each:.3f}" for each in served], eager=[f"{each:.3f}" for each in eager]
+        )
+        self.report.memory(eager=peaks[0], compiled=peaks[1])
+        return FirstAnswers(served=median(served), eager=median(eager), memory=growth(*peaks))
+
+    def _served(self, place: Path, *, tier: str, allowed: float, compare: bool, unsealed: str) -> dict[str, Any]:
+        work = self._own(place, sealed=not unsealed) / "work"
+        work.mkdir(parents=True)
+        more = {
+            "PREHEAT_DIR": str(place / "preheat"),
+            "PREHEAT_WORK_DIR": str(work),
+            "PREHEAT_MODEL": self.request.name,
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(place / "preheat" / "site"), os.environ.get("PYTHONPATH")])
+            ),
+        }
+        seen, compiles = self._run(
+            place,
+            compile_="yes",
+            compare="yes" if compare else "no",
+            more=more,
+            pass_on=tier == "caches",
+            sealed=not unsealed,
+        )
+        lines = said_by_runtime(work)
+        wanted = "hot" if tier == "package" else "warm"
+        self.report.note(
+            "proofs", name="fresh process", said=lines, compilerRuns=compiles, imported=seen["imported"],
+            conditions=_conditions(seen["seal"], unsealed, compilers=tier == "caches"),
+        )  # fmt: skip
+        fault = _fault(lines, wanted=wanted, compiles=compiles, imported=seen["imported"] if tier == "package" else [])
+        if not fault and compare and not float(seen["maximum"]) <= allowed:
+            difference_seen = Difference(maximum=float(seen["maximum"]), why=seen["why"])
+            fault = f"the answer differs from eager's by {difference_seen.words(allowed)}"
+        if fault:
+            raise TargetError(
+                "ProofFailed",
+                f"in a fresh process that sees only the artifact {fault}{_REMEDY}",
+            )
+        return seen
+
+    @staticmethod
+    def _own(place: Path, *, sealed: bool) -> Path:
+        """What the process may write to; one folder for each try, since a sealed one's belongs to another user."""
+        return place / ("own" if sealed else "own-unsealed")
+
+    def _run(
+        self, place: Path, *, compile_: str, compare: str, more: Mapping[str, str], sealed: bool, pass_on: bool = False
+    ) -> tuple[dict[str, Any], int]:
+        own = self._own(place, sealed=sealed)
+        own.mkdir(parents=True, exist_ok=True)
+        answer, output, log = own / "answer.json", place / "output", own / "compilers"
+        environment = {**pod_environment(own, os.environ), **more}
+        environment["PATH"] = os.pathsep.join(
+            [str(shims(own / "bin", log=log, pass_on=pass_on)), environment.get("PATH", "")]
+        )
+        arguments = ["--request", str(self.request_file), "--module", self.module, "--bucket", self.bucket]
+        arguments += ["--sizes", json.dumps([dict(each.by_dim) for each in self.sizes])]
+        arguments += [
+            "--compile",
+            compile_,
+            "--compare",
+            compare,
+            "--started",
+            repr(time.monotonic()),
+            "--answer",
+            str(answer),
+            "--seal",
+            "yes" if sealed else "no",
+            "--writable",
+            str(own),
+        ]
+        ended = processes.run(
+            self.launcher,
+            "fresh" if compile_ == "yes" else "eager",
+            arguments,
+            seconds=self.left(),
+            environment=environment,
+            output=output,
+            own_group=False,
+        )
+        said = output.read_text(encoding="utf-8", errors="replace")
+        try:
+            seen = json.loads(answer.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            if ended.timed_out:
+                raise TargetError(
+                    "Timeout", "a fresh process did not answer in time. Raise spec.compile.timeoutSeconds."
+                ) from None
+            words = redact(f"a fresh process that loads the model {ended.how}: {last_words(said)}")
+            raise TargetError("ProofFailed", words) from None
+        return seen, compiler_runs(log)
+
+
+def _conditions(seal: Mapping[str, Any] | None, unsealed: str, *, compilers: bool) -> dict[str, Any]:
+    """Which of a strict pod's conditions held, and why another did not."""
+    without = {"readOnlyFileSystem": False, "nonRoot": os.getuid() != 0, "why": [unsealed]}
+    return {"emptyHome": True, "noCompiler": not compilers, **(seal or without)}
+
+
+def _fault(lines: list[dict[str, Any]], *, wanted: str, compiles: int, imported: list[str]) -> str:
+    """What a served answer had that it must not have, in words; empty when all is well."""
+    if not lines:
+        return "the runtime was not loaded, or not asked"
+    for line in lines:
+        if line.get("outcome") != wanted:
+            return f"an answer was {line.get('outcome') or line.get('when')}, not {wanted} ({line.get('reason')})"
+    if compiles:
+        return f"a compiler ran {compiles} times"
+    return f"the first answer imported {', '.join(imported)}" if imported else ""
