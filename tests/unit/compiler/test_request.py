@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from preheat_compiler.fields import RequestError
-from preheat_compiler.request import ConstSpec, TensorSpec, parse_request, read_request, request_key
+from preheat_compiler.request import ConstSpec, TensorSpec, asked_for, parse_request, read_request, request_key
 from unit.compiler import requests
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_the_request_key_depends_on_what_the_answer_depends_on() -> None:
     def key(change: Callable[[dict[str, Any]], None] = lambda raw: None, **fingerprint: str) -> str:
         raw = requests.make()
         change(raw)
-        return request_key(parse_request(raw), "main", "batch", {"torch": "2.15.0", **fingerprint})
+        return request_key(asked_for(parse_request(raw), "main", "batch", {"torch": "2.15.0", **fingerprint}))
 
     same = key()
     assert len(same) == 64
