@@ -64,7 +64,7 @@ def main(options: argparse.Namespace) -> int:
         except OSError as error:
             raise CommandError(f"--work: {folder} cannot be laid out: {error.strerror or error}") from None
         driver.run(folder, python=options.python)
-        digest, manifest = _publish(folder / "out", request, store, keys)
+        digest, manifest = publish_result(folder / "out", request, store, keys)
     if not _served(manifest):
         say(f"nothing of it can be served, so {manifest.name} points to what it pointed to before")
     _show(digest, manifest, location, as_json=options.output == "json")
@@ -137,7 +137,11 @@ def _work_folder(kept: Path | None) -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _publish(out: Path, request: JobRequest, store: Objects, keys: Keys) -> tuple[str, Manifest]:
+def publish_result(out: Path, request: JobRequest, store: Objects, keys: Keys) -> tuple[str, Manifest]:
+    """Publish what the compile driver left in `out`, and let the name point to it; returns digest and manifest.
+
+    Raises CommandError for a result that cannot be used, and StoreError.
+    """
     try:
         return patiently(
             lambda: _publish_once(out, request, store, keys), patience=PATIENCE_SECONDS, retrying=_say_retry

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preheat_operator.cli import exits
+from preheat_operator.cli.errors import CommandError
 from preheat_operator.cli.found import find, is_file, is_report, read_report
 from preheat_operator.cli.output import write, write_json
 from preheat_operator.cli.stores import StoreLocation, location_of
@@ -105,7 +106,11 @@ def _asked(what: str, location: StoreLocation | None) -> dict[Key, Asked]:
     answer = {}
     for target in found.manifest.targets:
         own = {"image": found.manifest.image, "fingerprint": target.fingerprint}
-        report = found.report(target)
+        try:
+            report = found.report(target)
+        except CommandError as error:
+            answer[target.key] = Asked(request_key=target.request_key, document=own, note=str(error))
+            continue
         answer[target.key] = (
             Asked(request_key=target.request_key, document=own, note="there is no report.json")
             if report is None
