@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from preheat_operator.store.interface import Objects
     from preheat_operator.store.keys import Keys
 
-MODEL = bytes(range(256)) * 400
+# Half of it does not compress.
+MODEL = random.Random(1).randbytes(50_000) + b"\0" * 50_000
 LOCAL: dict[str, Any] = {**REQUEST, "namespace": "default", "uid": "local", "image": "local"}
 
 

@@ -27,7 +27,7 @@ def test_a_name_is_explained(place: Place) -> None:
     for words in (
         f"digest      {digest}", "revision    vision-7f3a19c2 of default/vision", "image       local",
         "main/batch/cpu: Kept (Faster), package", "speedup       1.75 x eager", "first answer s  0.1200",
-        "torch 2.15.0", "102400", "model.so", target()["requestKey"],
+        "torch 2.15.0", "100000", "model.so", target()["requestKey"],
         "main/one/cpu: Failed (CompilerMissing)", "install g++",
     ):  # fmt: skip
         assert " ".join(words.split()) in " ".join(ended.out.split()), words
