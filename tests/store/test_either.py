@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +28,6 @@ from store.test_fetch_faults import ALTERATIONS, FORGERIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from preheat_operator.store.interface import Objects
     from preheat_operator.store.keys import Keys
@@ -290,6 +290,31 @@ def test_a_replaced_manifest(either: Either, tmp_path: Path) -> None:
     data = store.get(keys.manifest(digest), limit=10**6) or b""
     either.write(keys.manifest(digest), data.replace(b"vision-7f3a19c2", b"vision-00000000"))
     assert refused(either, tmp_path, digest) == "ManifestCorrupt"
+
+
+def test_the_command_line_on_either(either: Either, tmp_path: Path) -> None:
+    digest = published(tmp_path / "work", *either.opened)
+
+    def preheat(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        path = f"{ROOT / 'operator'}:{ROOT / 'compiler_job'}"
+        where = ["--store", str(either.location), "--tenant", either.location.tenant]
+        return subprocess.run(
+            [sys.executable, "-m", "preheat_operator.cli", words[0], *where, *words[1:]], text=True, timeout=120,
+            env={**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": str(tmp_path), **env}, capture_output=True,
+        )  # fmt: skip
+
+    assert json.loads(preheat("inspect", "vision", "--output", "json").stdout)["digest"] == digest
+    show = "import os, pathlib; print(pathlib.Path(os.environ['PREHEAT_DIR'], 'revision/main/batch/cpu/model.so'))"
+    ran = preheat("run", "vision", "--", sys.executable, "-c", show)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert Path(ran.stdout.strip()).read_bytes() == MODEL
+    if either.client is not None:
+        denied = preheat(
+            "run", "--when-missing", "Fail", "vision", "--", "true", AWS_SECRET_ACCESS_KEY="not-the-secret"
+        )
+        assert denied.returncode == 69
+        assert "StoreDenied" in denied.stderr
+        assert "not-the-secret" not in denied.stderr
 
 
 # What only a folder can have.

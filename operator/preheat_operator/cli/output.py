@@ -27,7 +27,7 @@ def write(text: str) -> None:
 
 def write_json(value: Any) -> None:
     """A result for programs, on standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def printable(text: str) -> str:

@@ -37,7 +37,11 @@ _INCOMING: Final = ".incoming"
 _LOCK: Final = ".lock"
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+# The second line: something else lies where a folder or a file should be.
+_REFUSED = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS}
+    | {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
+)
 _MISSING = (FileNotFoundError, NotADirectoryError)
 
 
@@ -203,5 +207,5 @@ def _translated(operation: str, key: str) -> Iterator[None]:
         if error.errno in _FULL:
             raise NoSpaceError(f"{said}: the disk of the store is full") from error
         if error.errno in _REFUSED:
-            raise StoreDeniedError(f"{said}: the store's folder may not be used so by this user") from error
+            raise StoreDeniedError(f"{said}: the store's folder cannot be used so, or not by this user") from error
         raise StoreUnreachableError(said) from error

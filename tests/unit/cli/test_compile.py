@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomllib
 import yaml
 
 from preheat_operator.api.compiledmodel import CompiledModel
@@ -22,6 +25,8 @@ from preheat_operator.plan import revision as revisions
 from preheat_operator.plan.jobs import JobKey, compile_job
 from preheat_operator.plan.termination import TargetName
 from preheat_operator.plan.workload import Serving
+from store.kit import artifact, target, write_out
+from store.local import Out, here
 from unit.cli.conftest import ROOT, Place
 from unit.plan.simulation import INSTALLATION, deployment, spec
 
@@ -166,6 +171,66 @@ def test_told_to_stop_it_ends_what_it_started(place: Place, tmp_path: Path) -> N
     assert process.returncode == exits.SIGNALLED + signal.SIGTERM, said
     assert not Path(f"/proc/{driver}").exists()
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.fixture
+def finished(place: Place) -> str:
+    """A Python that leaves what a compile left before, since no torch is here: one target kept, one failed."""
+    targets = [target(bucket="one", fingerprint=here()), target(bucket="two", verdict="Failed", reason="InputsRefused",
+               message="the model refused\nthem", tier=None, fingerprint=None, requestKey=None, figures={}, files=[])]  # fmt: skip
+    made = place.folder / "made"
+    files = {path.replace("main/batch", "main/one"): data for path, data in artifact(b"code" * 1000).items()}
+    write_out(Out(made), files, targets)  # type: ignore[arg-type]
+    python = place.folder / "python"
+    python.write_text(f'#!/bin/sh\nexec cp -r {made}/out/. "$5/"\n')
+    python.chmod(0o755)
+    (place.folder / "cm.yaml").write_text(yaml.safe_dump(document(buckets=("one", "two"))))
+    return str(python)
+
+
+def test_a_line_for_each_target_and_a_code_for_the_failed_one(place: Place, finished: str) -> None:
+    words = ("compile", "-f", "cm.yaml", "--store", "store", "--python", finished)
+    ended = place.preheat(*words)
+    assert ended.code == exits.DIFFERENT
+    one, two, last = ended.out.splitlines()
+    assert one.split()[:7] == ["main/one/cpu", "Kept", "Faster", "1.75", "x", "eager", "1.9"]
+    assert two.split()[:5] == ["main/two/cpu", "Failed", "InputsRefused", "-", "-"]
+    assert two.endswith("the model refused them")
+    said = place.preheat(*words, "--output", "json").json
+    assert last.split()[2] == said["digest"]
+    assert [(t["bucket"], t["verdict"], t["figures"].get("speedup")) for t in said["targets"]] == [
+        ("one", "Kept", "1.7500"), ("two", "Failed", None),
+    ]  # fmt: skip
+    assert place.preheat("inspect", "--store", "store", "vision", "--output", "json").json["digest"] == said["digest"]
+
+
+def test_what_could_not_be_published_is_kept_and_published_by_another_run(place: Place, finished: str) -> None:
+    blobs = place.folder / "store/v1/local.default/blobs"
+    blobs.parent.mkdir(parents=True)
+    blobs.write_text("in the way")
+    words = ("compile", "-f", "cm.yaml", "--store", "store", "--python", finished)
+    ended = place.preheat(*words)
+    assert (ended.code, ended.out) == (exits.REFUSED, "")
+    work = ended.err.split("--work ")[1].split()[0]
+    blobs.unlink()
+    again = place.preheat(*words, "--work", work)
+    assert again.code == exits.DIFFERENT
+    assert "main/one/cpu" in again.out
+    assert Path(work, "out/result.json").is_file(), "a folder that was named is the user's"
+
+
+def test_the_exit_codes_are_documented() -> None:
+    table = (ROOT / "docs/cli.md").read_text().split("## Exit codes")[1]
+    documented = {int(n) for row in re.findall(r"^\| ([0-9, ]+) \|", table, flags=re.MULTILINE) for n in row.split(",")}
+    known = {value for name, value in vars(exits).items() if name.isupper() and name != "SIGNALLED"}
+    assert documented == known | {exits.SIGNALLED + signal.SIGINT, exits.SIGNALLED + signal.SIGTERM}
+
+
+def test_the_entry_point_is_the_command() -> None:
+    module, _, name = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["preheat"].partition(
+        ":"
+    )
+    assert getattr(importlib.import_module(module), name)
 
 
 def test_a_document_of_a_cluster_asks_for_the_same(place: Place) -> None:
