@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from preheat_operator.cli.main import main
 from preheat_operator.cli.stores import StoreLocation
 from store.local import published
 
@@ -31,9 +33,11 @@ class Ended:
 
 @dataclass
 class Place:
-    """A folder with a store in it; `preheat` runs the command there, with nothing of this process's AWS or Preheat."""
+    """A folder with a store in it, where the command is called, with nothing of this process's AWS or Preheat."""
 
     folder: Path
+    capture: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch
 
     @property
     def store(self) -> StoreLocation:
@@ -43,19 +47,38 @@ class Place:
         self.folder.joinpath("work").mkdir(exist_ok=True)
         return published(self.folder / "work", *self.store.open(writing=True), **more)
 
-    def preheat(self, *words: str, stdin: str = "", **env: str) -> Ended:
+    @property
+    def environment(self) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "PREHEAT_"))}
-        inherited |= {
-            "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'compiler_job'}",
-            "XDG_CACHE_HOME": str(self.folder / "cache"),
-        }
+        path = f"{ROOT / 'operator'}:{ROOT / 'compiler_job'}"
+        return inherited | {"PYTHONPATH": path, "XDG_CACHE_HOME": str(self.folder / "cache")}
+
+    def preheat(self, *words: str, stdin: str = "", **env: str) -> Ended:
+        """Call the command, in this process."""
+        with self.monkeypatch.context() as patch:
+            patch.chdir(self.folder)
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+            for name in [name for name in os.environ if name.startswith(("AWS_", "PREHEAT_"))]:
+                patch.delenv(name)
+            for name, value in {**self.environment, **env}.items():
+                patch.setenv(name, value)
+            self.capture.readouterr()
+            try:
+                code = main(words)
+            except SystemExit as end:
+                code = int(end.code or 0)
+        said = self.capture.readouterr()
+        return Ended(code, said.out, said.err)
+
+    def process(self, *words: str, **env: str) -> Ended:
+        """Call the command in a process of its own, which `run` needs: it becomes another program."""
         done = subprocess.run(
-            [sys.executable, "-m", "preheat_operator.cli", *words], cwd=self.folder, env={**inherited, **env},
-            capture_output=True, text=True, timeout=120, input=stdin,
+            [sys.executable, "-m", "preheat_operator.cli", *words], cwd=self.folder, env={**self.environment, **env},
+            capture_output=True, text=True, timeout=120,
         )  # fmt: skip
         return Ended(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def place(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Place:
+    return Place(tmp_path, capfd, monkeypatch)

@@ -56,7 +56,7 @@ def test_what_a_run_around_this_one_set_is_replaced(tmp_path: Path) -> None:
 
 def test_a_script_starts_with_the_verified_revision(place: Place) -> None:
     digest = place.publish()
-    ended = place.preheat("run", "--store", "store", "vision", *SCRIPT)
+    ended = place.process("run", "--store", "store", "vision", *SCRIPT)
     assert (ended.code, ended.err) == (0, "")
     seen = json.loads(ended.out)
     assert seen["argv"] == ["--store", "its own", "--"], "the command's own words are left alone"
@@ -71,10 +71,10 @@ def test_a_script_starts_with_the_verified_revision(place: Place) -> None:
 
 def test_a_second_start_needs_no_store_once_the_digest_is_known(place: Place) -> None:
     digest = place.publish()
-    first = place.preheat("run", "--store", "store", digest, *SCRIPT)
+    first = place.process("run", "--store", "store", digest, *SCRIPT)
     for blob in (place.folder / "store/v1/local.default/blobs/sha256").iterdir():
         blob.unlink()
-    second = place.preheat("run", "--store", "store", digest, *SCRIPT)
+    second = place.process("run", "--store", "store", digest, *SCRIPT)
     assert json.loads(first.out)["env"]["PREHEAT_DIR"] == json.loads(second.out)["env"]["PREHEAT_DIR"]
 
 
@@ -82,11 +82,11 @@ def test_a_second_start_needs_no_store_once_the_digest_is_known(place: Place) ->
 def test_what_was_damaged_in_the_cache_is_brought_anew(place: Place, damaged: str) -> None:
     place.publish()
     root = (
-        place.folder / json.loads(place.preheat("run", "--store", "store", "vision", *SCRIPT).out)["env"]["PREHEAT_DIR"]
+        place.folder / json.loads(place.process("run", "--store", "store", "vision", *SCRIPT).out)["env"]["PREHEAT_DIR"]
     )
     before = (root / damaged).read_bytes()
     (root / damaged).write_bytes(b"raise SystemExit('never')")
-    assert place.preheat("run", "--store", "store", "vision", *SCRIPT).code == 0
+    assert place.process("run", "--store", "store", "vision", *SCRIPT).code == 0
     assert (root / damaged).read_bytes() == before
     assert [path.name for path in root.parent.iterdir() if path.name.startswith(".")] == []
 
@@ -95,14 +95,14 @@ def test_the_newest_that_fits_this_machine_is_taken(place: Place) -> None:
     fits = place.publish()
     elsewhere = place.publish(targets=[target(fingerprint=fingerprint(machine="made-up"))], hardware="other")
     assert fits != elsewhere
-    root = json.loads(place.preheat("run", "--store", "store", "vision", *SCRIPT).out)["env"]["PREHEAT_DIR"]
+    root = json.loads(place.process("run", "--store", "store", "vision", *SCRIPT).out)["env"]["PREHEAT_DIR"]
     assert json.loads((place.folder / root / "fetch.json").read_text())["manifest"] == fits
 
 
 def test_an_image_can_be_asked_for(place: Place) -> None:
     old = place.publish(image="r:1")
     place.publish(image="r:2", model=b"newer")
-    root = json.loads(place.preheat("run", "--store", "store", "--image", "r:1", "vision", *SCRIPT).out)["env"][
+    root = json.loads(place.process("run", "--store", "store", "--image", "r:1", "vision", *SCRIPT).out)["env"][
         "PREHEAT_DIR"
     ]
     assert json.loads((place.folder / root / "fetch.json").read_text())["manifest"] == old
@@ -127,12 +127,12 @@ def test_with_nothing_usable_the_script_starts_cold_and_says_why(
 ) -> None:
     place.publish()
     place.publish(name="elsewhere", targets=[target(fingerprint=fingerprint(machine="made-up"))])
-    cold = place.preheat("run", "--store", store, name, *SCRIPT)
+    cold = place.process("run", "--store", store, name, *SCRIPT)
     assert cold.code == 0
     assert "starts cold" in cold.err
     assert says in cold.err
     assert "PREHEAT_DIR" not in json.loads(cold.out)["env"]
-    fail = place.preheat("run", "--store", store, "--when-missing", "Fail", name, *SCRIPT)
+    fail = place.process("run", "--store", store, "--when-missing", "Fail", name, *SCRIPT)
     assert (fail.code, fail.out) == (exits.MISSING, "")
     assert says in fail.err
 
@@ -141,7 +141,7 @@ def test_a_damaged_artifact_is_never_served(place: Place) -> None:
     place.publish()
     for blob in (place.folder / "store/v1/local.default/blobs/sha256").iterdir():
         blob.write_bytes(b"x" + blob.read_bytes()[1:])
-    cold = place.preheat("run", "--store", "store", "vision", *SCRIPT)
+    cold = place.process("run", "--store", "store", "vision", *SCRIPT)
     assert cold.code == 0
     assert "PieceCorrupt" in cold.err
     assert not [
@@ -151,14 +151,14 @@ def test_a_damaged_artifact_is_never_served(place: Place) -> None:
 
 def test_the_commands_own_exit_code_is_kept(place: Place) -> None:
     place.publish()
-    assert place.preheat("run", "--store", "store", "vision", "--", "sh", "-c", "exit 7").code == 7
-    assert place.preheat("run", "--store", "store", "vision", "--", "no-such-command").code == 127
-    assert place.preheat("run", "--store", "store", "vision", "--", "/etc/hostname").code == 126
+    assert place.process("run", "--store", "store", "vision", "--", "sh", "-c", "exit 7").code == 7
+    assert place.process("run", "--store", "store", "vision", "--", "no-such-command").code == 127
+    assert place.process("run", "--store", "store", "vision", "--", "/etc/hostname").code == 126
 
 
 @pytest.mark.parametrize("words", [("vision",), ("vision", "--"), ("Not_A_Name", "--", "true"), ("../x", "--", "true")])
 def test_a_wrong_command_line_does_not_start_anything(place: Place, words: tuple[str, ...]) -> None:
-    ended = place.preheat("run", "--store", "store", *words)
+    ended = place.process("run", "--store", "store", *words)
     assert ended.code == exits.USAGE
     assert ended.err
 
