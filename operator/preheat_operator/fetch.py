@@ -45,6 +45,8 @@ class Answer:
     bytes: int = 0
     again: bool = True
     """Whether another attempt in this pod may try."""
+    stopped: bool = False
+    """Whether it ended because this process was asked to stop."""
 
 
 def main() -> int:
@@ -129,7 +131,7 @@ def _supervise(digest: str, open_store: OpenStore, incoming: Path, revision: Pat
     if ended.timed_out:
         return Answer(FAILED, "DeadlineExceeded", "the deadline (PREHEAT_FETCH_TIMEOUT_SECONDS) passed")
     if ended.stopped:
-        return Answer(FAILED, "Killed", "the container was asked to stop")
+        return Answer(FAILED, "Killed", "the container was asked to stop", stopped=True)
     if ended.signal:
         return _killed(f"the worker was ended by signal {ended.signal}; most often for memory")
     return Answer(FAILED, "Internal", f"the worker ended with status {ended.status}; its standard error says why")

@@ -24,13 +24,17 @@ from preheat_operator.store.pointers import Entry, read_pointer, update_pointer,
 from preheat_runtime.manifest import Manifest
 from store.kit import BUCKET, ROOT, S3Server
 from store.local import MODEL, published
-from store.test_fetch_faults import ALTERATIONS, FORGERIES
+from store.proxy import Behaviour, proxy
+from store.test_fetch_faults import ALTERATIONS, FORGERIES, wait_for_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from preheat_operator.store.interface import Objects
     from preheat_operator.store.keys import Keys
+
+
+AWS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 
 @dataclass
@@ -79,7 +83,7 @@ def either(request: pytest.FixtureRequest, tmp_path: Path, tenant: str, monkeypa
         return Either(StoreLocation.parse(str(tmp_path / "store"), tenant=tenant), None)
     server: S3Server = request.getfixturevalue("s3")
     folder = server.credentials["publish"]
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+    for name in AWS:
         monkeypatch.setenv(name, (folder / name).read_text().strip())
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
     below = "/some/where" if request.param == "s3-prefix" else ""
@@ -315,6 +319,32 @@ def test_the_command_line_on_either(either: Either, tmp_path: Path) -> None:
         assert denied.returncode == 69
         assert "StoreDenied" in denied.stderr
         assert "not-the-secret" not in denied.stderr
+
+
+def test_told_to_stop_while_fetching_the_command_is_not_started(
+    s3: S3Server, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in AWS:
+        monkeypatch.setenv(name, (s3.credentials["publish"] / name).read_text().strip())
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint)
+    location = StoreLocation.parse(f"s3://{BUCKET}", tenant=tenant)
+    published(tmp_path / "work", *location.open(writing=True))
+    with proxy(s3.port, Behaviour(bytes_per_second=3000)) as endpoint:
+        env = {**os.environ, "AWS_ENDPOINT_URL_S3": endpoint, "XDG_CACHE_HOME": str(tmp_path)}
+        env["PYTHONPATH"] = f"{ROOT / 'operator'}:{ROOT / 'compiler_job'}"
+        words = ["run", "--store", f"s3://{BUCKET}", "--tenant", tenant, "vision", "--", "echo", "started"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "preheat_operator.cli", *words],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        worker = wait_for_worker(process)  # type: ignore[arg-type]
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (143, b""), err
+    assert not Path(f"/proc/{worker}").exists()
+    assert [path.name for path in (tmp_path / "preheat/revisions").iterdir() if path.name.startswith(".")] == []
 
 
 # What only a folder can have.

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import shutil
+import signal
 import time
 import uuid
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from preheat_operator import fetch
+from preheat_operator.cli import exits
+from preheat_operator.cli.errors import CommandError
 from preheat_operator.containers import sources
 from preheat_operator.containers.receipt import FETCHED, Receipt
 
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
 STALE_SECONDS: Final = 24 * 3600
 """Age after which an unfinished folder counts as left by a run that was killed."""
+_PRIVATE: Final = ".preheat-incoming-"
 _ATTEMPTS: Final = 3
 
 
@@ -64,6 +69,9 @@ def prepare(cache: Path, digest: str, location: StoreLocation, *, seconds: float
     started = time.monotonic()
     # Code that is loaded later lies here: nobody else may write to it.
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = cache.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise NotBroughtError(f"others can write to the cache {cache}, so nothing is loaded from it: name another")
     runtime = tree_hash(sources.package_folder(sources.RUNTIME))
     key = f"{digest.removeprefix('sha256:')[:32]}-{runtime[:16]}"
     folder = Folder(root=cache.absolute() / key, work=cache.absolute() / f"{key}.work")
@@ -101,12 +109,15 @@ def _bring(
 ) -> None:
     cache = root.parent
     _sweep(cache)
-    incoming = cache / f".{uuid.uuid4().hex}"
+    incoming = cache / f"{_PRIVATE}{uuid.uuid4().hex}"
     incoming.mkdir(mode=0o700)
     try:
         answer = fetch.fetch(incoming, digest, location.open, deadline)
+        if answer.stopped:
+            raise CommandError("told to stop", code=exits.SIGNALLED + signal.SIGTERM)
         if answer.outcome != FETCHED:
-            raise NotBroughtError(f"{answer.reason}: {answer.message}")
+            remedy = "; --timeout gives it longer" if answer.reason == "DeadlineExceeded" else ""
+            raise NotBroughtError(f"{answer.reason}: {answer.message}{remedy}")
         Receipt(
             outcome=answer.outcome, reason=answer.reason, message=answer.message, manifest=digest, bytes=answer.bytes,
             seconds=time.monotonic() - started,
@@ -130,7 +141,7 @@ def _put_in_place(incoming: Path, root: Path, whole: Callable[[], bool]) -> None
         if whole():
             return
         # Processes that run from it keep what they have open.
-        damaged = root.with_name(f".{uuid.uuid4().hex}")
+        damaged = root.with_name(f"{_PRIVATE}{uuid.uuid4().hex}")
         with contextlib.suppress(FileNotFoundError):
             root.rename(damaged)
         shutil.rmtree(damaged, ignore_errors=True)
@@ -138,7 +149,7 @@ def _put_in_place(incoming: Path, root: Path, whole: Callable[[], bool]) -> None
 
 
 def _sweep(cache: Path) -> None:
-    for left in cache.glob(".*"):
+    for left in cache.glob(f"{_PRIVATE}*"):
         try:
             old = time.time() - left.stat().st_mtime > STALE_SECONDS
         except FileNotFoundError:

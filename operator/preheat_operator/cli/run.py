@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -122,6 +123,9 @@ def _become(words: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
         if Path(words[0]).is_file():
             raise CommandError(f"{words[0]}: may not be executed", code=exits.NOT_EXECUTABLE)
         raise CommandError(f"{words[0]}: there is no such command", code=exits.NOT_FOUND)
+    # Python ignores these, and what is ignored stays so in the program that follows.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execve(program, list(words), dict(environment))  # noqa: S606
     except OSError as error:

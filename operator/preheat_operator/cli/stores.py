@@ -70,7 +70,7 @@ class StoreLocation:
             return str(self.folder)
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
 
-    def open(self, *, writing: bool = False, env: Mapping[str, str] = os.environ) -> tuple[Objects, Keys]:
+    def open(self, *, writing: bool = False) -> tuple[Objects, Keys]:
         """Return the store and the keys of its tenant. Raises StoreError.
 
         A folder that is not there is an error when reading: most often its name is mistyped.
@@ -84,7 +84,7 @@ class StoreLocation:
         from preheat_operator.store.client import make_client
         from preheat_operator.store.objects import ObjectStore
 
-        client = make_client(self._config(env), connections=_CONNECTIONS, patient=writing)
+        client = make_client(self._config(os.environ), connections=_CONNECTIONS, patient=writing)
         return ObjectStore(client, bucket=self.bucket), Keys(self.tenant, f"{self.prefix}/" if self.prefix else "")
 
     def _config(self, env: Mapping[str, str]) -> StoreConfig:

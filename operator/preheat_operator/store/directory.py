@@ -12,6 +12,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import stat
 import time
 import uuid
@@ -35,6 +36,7 @@ STALE_SECONDS: Final = 24 * 3600
 """Age after which a file that was being written counts as left by a writer that was killed."""
 _INCOMING: Final = ".incoming"
 _LOCK: Final = ".lock"
+_OURS = re.compile(r"[0-9a-f]{32}")
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # The second line: something else lies where a folder or a file should be.
@@ -160,6 +162,8 @@ class DirectoryStore:
             return
         self._swept = True
         for left in folder.iterdir():
+            if not _OURS.fullmatch(left.name):
+                continue
             with contextlib.suppress(OSError):
                 if time.time() - left.stat().st_mtime > STALE_SECONDS:
                     left.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -156,6 +157,34 @@ def test_the_commands_own_exit_code_is_kept(place: Place) -> None:
     assert place.process("run", "--store", "store", "vision", "--", "/etc/hostname").code == 126
 
 
+def test_signals_are_as_without_it(place: Place) -> None:
+    place.publish()
+    ended = place.process("run", "--store", "store", "vision", "--", "grep", "SigIgn", "/proc/self/status")
+    assert ended.out.split() == ["SigIgn:", "0" * 16]
+
+
+def test_nothing_is_loaded_from_a_cache_that_others_can_write_to(place: Place) -> None:
+    place.publish()
+    shared = place.folder / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    ended = place.process("run", "--store", "store", "--cache", "shared", "vision", *SCRIPT)
+    assert "others can write to the cache" in ended.err
+    assert "PREHEAT_DIR" not in json.loads(ended.out)["env"]
+
+
+def test_what_lies_in_the_cache_and_is_not_ours_stays(place: Place) -> None:
+    place.publish()
+    mine = place.folder / "mine"
+    (mine / ".config").mkdir(parents=True)
+    (mine / ".preheat-incoming-1").mkdir()
+    for path in mine.iterdir():
+        os.utime(path, (0, 0))
+    place.process("run", "--store", "store", "--cache", "mine", "vision", *SCRIPT)
+    left = [path.name for path in mine.iterdir() if path.name.startswith(".")]
+    assert left == [".config"]
+
+
 @pytest.mark.parametrize("words", [("vision",), ("vision", "--"), ("Not_A_Name", "--", "true"), ("../x", "--", "true")])
 def test_a_wrong_command_line_does_not_start_anything(place: Place, words: tuple[str, ...]) -> None:
     ended = place.process("run", "--store", "store", *words)
@@ -170,7 +199,6 @@ def test_starting_loads_neither_pydantic_nor_the_s3_library(place: Place) -> Non
         "os.execve = lambda *_: (print(sorted({'pydantic','botocore','yaml','celpy'} & set(sys.modules))), os._exit(0))\n"
         "sys.stdout.flush(); main(['run', '--store', 'store', 'vision', '--', 'true'])"
     )
-    import os
     import subprocess
 
     env = {
