@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,85 +15,19 @@ import pytest
 
 from preheat_operator.cli import revisions
 from preheat_operator.cli.stores import StoreLocation
-from preheat_operator.store.directory import STALE_SECONDS, DirectoryStore
-from preheat_operator.store.errors import InternalError, ManifestCorruptError, StoreDeniedError, UnknownFormatError
+from preheat_operator.store.errors import ManifestCorruptError, UnknownFormatError
 from preheat_operator.store.pointers import Entry, read_pointer, update_pointer, with_newest
 from preheat_runtime.manifest import Manifest
+from store.both import AWS, put, sha256
 from store.kit import BUCKET, ROOT, S3Server
 from store.local import MODEL, published
 from store.proxy import Behaviour, proxy
 from store.test_fetch_faults import ALTERATIONS, FORGERIES, wait_for_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from preheat_operator.store.interface import Objects
-    from preheat_operator.store.keys import Keys
-
-
-AWS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-
-
-@dataclass
-class Either:
-    """A store as `--store` opens it, and a way around it to its objects."""
-
-    location: StoreLocation
-    client: Any
-
-    @property
-    def opened(self) -> tuple[Objects, Keys]:
-        return self.location.open(writing=True)
-
-    def path(self, key: str) -> Path:
-        assert self.location.folder is not None
-        return self.location.folder / key
-
-    def write(self, key: str, data: bytes) -> None:
-        if self.client is not None:
-            self.client.put_object(Bucket=BUCKET, Key=key, Body=data)
-        else:
-            self.path(key).write_bytes(data)
-
-    def delete(self, key: str) -> None:
-        if self.client is not None:
-            self.client.delete_object(Bucket=BUCKET, Key=key)
-        else:
-            self.path(key).unlink()
-
-    def keys_below(self, prefix: str) -> list[str]:
-        if self.client is not None:
-            return sorted(
-                o["Key"] for o in self.client.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
-            )
-        root = self.path("")
-        return sorted(
-            key
-            for path in root.rglob("*")
-            if path.is_file() and (key := str(path.relative_to(root))).startswith(prefix)
-        )
-
-
-@pytest.fixture(params=["folder", "s3", "s3-prefix"])
-def either(request: pytest.FixtureRequest, tmp_path: Path, tenant: str, monkeypatch: pytest.MonkeyPatch) -> Either:
-    if request.param == "folder":
-        return Either(StoreLocation.parse(str(tmp_path / "store"), tenant=tenant), None)
-    server: S3Server = request.getfixturevalue("s3")
-    folder = server.credentials["publish"]
-    for name in AWS:
-        monkeypatch.setenv(name, (folder / name).read_text().strip())
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
-    below = "/some/where" if request.param == "s3-prefix" else ""
-    location = StoreLocation.parse(f"s3://{BUCKET}{below}", tenant=tenant)
-    return Either(location, request.getfixturevalue("admin"))
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def put(store: Objects, key: str, data: bytes, *, only_if_absent: bool = False) -> bool:
-    return store.put(key, data, sha256=sha256(data), only_if_absent=only_if_absent)
+    from store.both import Either
 
 
 def test_what_was_put_is_there_whole(either: Either) -> None:
@@ -345,83 +276,3 @@ def test_told_to_stop_while_fetching_the_command_is_not_started(
     assert (process.returncode, out) == (143, b""), err
     assert not Path(f"/proc/{worker}").exists()
     assert [path.name for path in (tmp_path / "preheat/revisions").iterdir() if path.name.startswith(".")] == []
-
-
-# What only a folder can have.
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    return tmp_path / "store"
-
-
-def test_reading_makes_nothing(folder: Path) -> None:
-    assert DirectoryStore(folder).get("v1/x", limit=1) is None
-    assert not folder.exists()
-
-
-WRITER = """
-import hashlib, sys, time
-from pathlib import Path
-import preheat_operator.store.directory as directory
-
-def reached(*_, **__):
-    print("reached", flush=True)
-    time.sleep(600)
-
-{owner}.{act} = reached
-directory.DirectoryStore(Path(sys.argv[1])).put("v1/x", b"new", sha256=hashlib.sha256(b"new").hexdigest(), only_if_absent=False)
-"""
-
-
-@pytest.mark.parametrize(("owner", "act"), [("directory.os", "fsync"), ("Path", "replace")])
-def test_a_writer_that_is_killed_leaves_what_was_there_and_is_swept(folder: Path, owner: str, act: str) -> None:
-    put(DirectoryStore(folder), "v1/x", b"old")
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITER.format(owner=owner, act=act), str(folder)], stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'compiler_job'}"},
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"reached\n"
-    process.kill()
-    process.communicate()
-    (left,) = (folder / ".incoming").iterdir()
-    assert DirectoryStore(folder).get("v1/x", limit=10) == b"old"
-    put(DirectoryStore(folder), "v1/y", b"y")
-    assert left.exists(), "another writer may still be at it"
-    old = time.time() - STALE_SECONDS - 60
-    os.utime(left, (old, old))
-    put(DirectoryStore(folder), "v1/y", b"y")
-    assert not left.exists()
-
-
-def test_a_file_system_without_links_keeps_the_condition(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(os, "link", refuse)
-    store = DirectoryStore(folder)
-    assert put(store, "v1/x", b"one", only_if_absent=True)
-    assert not put(store, "v1/x", b"two", only_if_absent=True)
-    assert store.get("v1/x", limit=10) == b"one"
-
-
-def test_what_is_no_plain_file_is_refused(folder: Path) -> None:
-    (folder / "v1").mkdir(parents=True)
-    os.mkfifo(folder / "v1/pipe")
-    with pytest.raises(StoreDeniedError, match="no plain file"):
-        DirectoryStore(folder).get("v1/pipe", limit=10)
-
-
-@pytest.mark.parametrize("key", ["../x", "v1/../../x", "/etc/passwd", "v1//x", "v1/.lock", ""])
-def test_no_key_leads_out_of_the_folder(folder: Path, key: str) -> None:
-    for act in (lambda: DirectoryStore(folder).get(key, limit=1), lambda: put(DirectoryStore(folder), key, b"x")):
-        with pytest.raises(InternalError):
-            act()
-    assert not folder.exists()
-
-
-def test_bytes_other_than_their_hash_are_not_written(folder: Path) -> None:
-    with pytest.raises(InternalError, match="not those of their hash"):
-        DirectoryStore(folder).put("v1/x", b"data", sha256="0" * 64, only_if_absent=True)
-    assert not (folder / "v1").exists()
