@@ -52,6 +52,8 @@ class Report:
         self._stage_file = stage_file
         self._stages: list[dict[str, Any]] = []
         self._content: dict[str, Any] = {}
+        #: What requestKey is the hash of; None when the target ended before it was known.
+        self.asked: dict[str, Any] | None = None
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -134,6 +136,7 @@ class Report:
             "hardware": hardware,
             **{key: value for key, value in result.to_json().items() if key not in {"directory", "files"}},
             "message": result.message,
+            "asked": self.asked,
             "stages": self._stages,
             **self._content,
             "environment": environment(),

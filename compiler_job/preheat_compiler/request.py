@@ -147,10 +147,15 @@ def parse_request(raw: object) -> Request:
     return request
 
 
-def request_key(request: Request, module: str, bucket: str, fingerprint: Mapping[str, Any]) -> str:
-    """What names this target's answer in the store's index: 64 hex digits over all that the answer depends on."""
+def request_key(asked: Mapping[str, Any]) -> str:
+    """What names a target's answer in the store's index: 64 hex digits over `asked_for`."""
+    return hashlib.sha256(canonical_json(dict(asked))).hexdigest()
+
+
+def asked_for(request: Request, module: str, bucket: str, fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything this target's answer depends on, as JSON: what the request asks for and where it is compiled."""
     spec = next(each for each in request.raw["torch"]["modules"] if each["name"] == module)
-    asked = {
+    return {
         "formatVersion": FORMAT_VERSION,
         "image": request.image,
         "torch": {name: value for name, value in request.raw["torch"].items() if name != "modules"},
@@ -159,7 +164,6 @@ def request_key(request: Request, module: str, bucket: str, fingerprint: Mapping
         "keepIf": request.raw["keepIf"],
         "fingerprint": dict(fingerprint),
     }
-    return hashlib.sha256(canonical_json(asked)).hexdigest()
 
 
 def _check_names(request: Request) -> None:

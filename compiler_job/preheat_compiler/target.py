@@ -33,7 +33,7 @@ from preheat_compiler.prove import SEEDS, against_eager, no_weight_is_baked_in
 from preheat_compiler.regions import Seen, build_regions, watch
 from preheat_compiler.report import FILE as REPORT_FILE
 from preheat_compiler.report import Report, write_atomically
-from preheat_compiler.request import read_request, request_key
+from preheat_compiler.request import asked_for, read_request, request_key
 from preheat_compiler.speed import speed_of
 from preheat_compiler.submodules import where_time_goes
 from preheat_compiler.verdict import TargetError, TargetResult
@@ -210,7 +210,10 @@ def _observe(work: Work) -> None:
 
     seen = fingerprint.observe(cpu_isa=work.request.cpu_isa, device=work.device.partition(":")[0])
     work.fingerprint = seen.to_json()
-    work.request_key = request_key(work.request, work.module.name, work.bucket.name, work.fingerprint)
+    asked = asked_for(work.request, work.module.name, work.bucket.name, work.fingerprint)
+    work.request_key = request_key(asked)
+    # A key is a hash: why two of them differ can only be told from what they were made of.
+    work.report.asked = asked
 
 
 def _run_eager(work: Work, module: torch.nn.Module, sizes: tuple[Sizes, ...]) -> None:

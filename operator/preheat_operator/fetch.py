@@ -23,7 +23,12 @@ from preheat_operator.containers.receipt import FAILED, FETCHED, NO_REVISION, Re
 from preheat_runtime.manifest import is_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from preheat_operator.store.interface import Objects
+    from preheat_operator.store.keys import Keys
+
+    OpenStore = Callable[[], tuple[Objects, Keys]]
 
 DEFAULT_TIMEOUT_SECONDS: Final = 60
 MAX_TIMEOUT_SECONDS: Final = 3600
@@ -31,13 +36,17 @@ _NONE = ("", "none")
 
 
 @dataclass(frozen=True)
-class _Answer:
+class Answer:
+    """What a fetch came to: `outcome` and `reason` as in fetch.json."""
+
     outcome: str
     reason: str = ""
     message: str = ""
     bytes: int = 0
     again: bool = True
     """Whether another attempt in this pod may try."""
+    stopped: bool = False
+    """Whether it ended because this process was asked to stop."""
 
 
 def main() -> int:
@@ -47,7 +56,7 @@ def main() -> int:
     directory = Path(env.get(names.ENV_DIR) or "/opt/preheat")
     manifest = env.get(names.ENV_MANIFEST, "").strip()
     try:
-        answer = _fetch(directory, manifest, env, started + _timeout(env))
+        answer = fetch(directory, manifest, lambda: _opened(env), started + _timeout(env))
     except Exception as error:
         answer = _unexpected(error)
     receipt = Receipt(
@@ -71,7 +80,11 @@ def main() -> int:
     return 0
 
 
-def _fetch(directory: Path, manifest: str, env: Mapping[str, str], deadline: float) -> _Answer:
+def fetch(directory: Path, manifest: str, open_store: OpenStore, deadline: float) -> Answer:
+    """Make `directory` what docs/contracts.md, 3 says, but for fetch.json; `deadline` is in monotonic seconds.
+
+    The store is opened in a child process, which this one outlives. Raises OSError when the folder cannot be written.
+    """
     incoming, revision, attempt = directory / ".incoming", directory / "revision", directory / ".attempt"
     killed_before = attempt.exists()
     remove(incoming)
@@ -81,16 +94,16 @@ def _fetch(directory: Path, manifest: str, env: Mapping[str, str], deadline: flo
         remove(directory / "site")
         (incoming / "site").rename(directory / "site")
         if manifest in _NONE:
-            answer = _Answer(NO_REVISION, message="no revision is ready for this image")
+            answer = Answer(NO_REVISION, message="no revision is ready for this image")
         elif not is_digest(manifest):
-            answer = _Answer(
+            answer = Answer(
                 FAILED, "UnknownFormat", f"the annotation preheat.dev/manifest is no digest: {manifest[:80]!r}"
             )
         elif killed_before:
             answer = _killed("a former attempt in this pod was killed; most often for memory")
         else:
             attempt.touch()
-            answer = _supervise(manifest, env, incoming, revision, deadline)
+            answer = _supervise(manifest, open_store, incoming, revision, deadline)
         if answer.outcome == FETCHED and (incoming / "revision").exists():
             remove(revision)
             (incoming / "revision").rename(revision)
@@ -105,26 +118,26 @@ def _fetch(directory: Path, manifest: str, env: Mapping[str, str], deadline: flo
     return answer
 
 
-def _supervise(digest: str, env: Mapping[str, str], incoming: Path, revision: Path, deadline: float) -> _Answer:
+def _supervise(digest: str, open_store: OpenStore, incoming: Path, revision: Path, deadline: float) -> Answer:
     # The child gives up a little earlier, so that its own words are heard.
     child_deadline = deadline - min(1.0, (deadline - time.monotonic()) / 10)
 
     def work() -> dict[str, Any]:
-        return _work(digest, env, incoming / "revision", revision, child_deadline)
+        return _work(digest, open_store, incoming / "revision", revision, child_deadline)
 
     ended = supervised.run(work, deadline=deadline)
     if ended.answer is not None:
-        return _Answer(**ended.answer)
+        return Answer(**ended.answer)
     if ended.timed_out:
-        return _Answer(FAILED, "DeadlineExceeded", "the deadline (PREHEAT_FETCH_TIMEOUT_SECONDS) passed")
+        return Answer(FAILED, "DeadlineExceeded", "the deadline (PREHEAT_FETCH_TIMEOUT_SECONDS) passed")
     if ended.stopped:
-        return _Answer(FAILED, "Killed", "the container was asked to stop")
+        return Answer(FAILED, "Killed", "the container was asked to stop", stopped=True)
     if ended.signal:
         return _killed(f"the worker was ended by signal {ended.signal}; most often for memory")
-    return _Answer(FAILED, "Internal", f"the worker ended with status {ended.status}; its standard error says why")
+    return Answer(FAILED, "Internal", f"the worker ended with status {ended.status}; its standard error says why")
 
 
-def _work(digest: str, env: Mapping[str, str], into: Path, present: Path, deadline: float) -> dict[str, Any]:
+def _work(digest: str, open_store: OpenStore, into: Path, present: Path, deadline: float) -> dict[str, Any]:
     """Run in the child: everything that needs memory, the network or trust."""
     from preheat_operator.containers.fit import Machine
     from preheat_operator.containers.revision import bring
@@ -133,8 +146,9 @@ def _work(digest: str, env: Mapping[str, str], into: Path, present: Path, deadli
 
     try:
         brought = bring(
-            digest=digest, env=env, into=into, present=present, machine=Machine.here(), deadline=Deadline(deadline)
-        )
+            digest=digest, open_store=open_store, into=into, present=present, machine=Machine.here(),
+            deadline=Deadline(deadline),
+        )  # fmt: skip
     except StoreError as error:
         return {"outcome": FAILED, "reason": error.reason, "message": str(error)}
     except OSError as error:
@@ -146,14 +160,21 @@ def _work(digest: str, env: Mapping[str, str], into: Path, present: Path, deadli
     return {"outcome": FETCHED, "message": message, "bytes": brought.bytes}
 
 
-def _killed(message: str) -> _Answer:
-    return _Answer(FAILED, "Killed", message, again=False)
+def _opened(env: Mapping[str, str]) -> tuple[Objects, Keys]:
+    # The S3 library is loaded in the child alone.
+    from preheat_operator.containers.revision import opened
+
+    return opened(env)
 
 
-def _unexpected(error: Exception) -> _Answer:
+def _killed(message: str) -> Answer:
+    return Answer(FAILED, "Killed", message, again=False)
+
+
+def _unexpected(error: Exception) -> Answer:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return _Answer(FAILED, "NoSpace", "the volume is full")
-    return _Answer(FAILED, "Internal", f"{type(error).__name__}: {error}")
+        return Answer(FAILED, "NoSpace", "the volume is full")
+    return Answer(FAILED, "Internal", f"{type(error).__name__}: {error}")
 
 
 def _timeout(env: Mapping[str, str]) -> float:

@@ -15,7 +15,7 @@ import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from preheat_operator.api import names
 from preheat_operator.containers import exits, termination
@@ -34,7 +34,7 @@ from preheat_operator.store.publishing import WORKERS, PendingFile, Publisher
 from preheat_runtime.manifest import MAX_FILE_BYTES, MAX_FILES_PER_TARGET, Manifest, is_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from preheat_operator.containers.result import TargetResult
     from preheat_runtime.manifest import Target
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS: Final = 120
 """How long an unreachable store is tried again before the pod fails: its successor would have to compile anew."""
 MAX_PARTS: Final = 64
+T = TypeVar("T")
 RESULT: Final = "result.json"
 RENDERED: Final = frozenset({"report.csv", "report.html"})
 
@@ -50,7 +51,7 @@ def main(*, patience: float = PATIENCE_SECONDS) -> int:
     """Publish and report; returns the exit code of docs/contracts.md, 4."""
     env = os.environ
     try:
-        message, code = _publish_patiently(env, patience), exits.OK
+        message, code = patiently(lambda: publish(env), patience=patience, retrying=_log_retry), exits.OK
     except RequestError as error:
         message, code = termination.failed("Internal", str(error)), exits.REQUEST
     except (ResultError, UntrustedFileError, FileNotFoundError) as error:
@@ -68,16 +69,17 @@ def main(*, patience: float = PATIENCE_SECONDS) -> int:
     return code
 
 
-def _publish_patiently(env: Mapping[str, str], patience: float) -> bytes:
+def patiently(attempt: Callable[[], T], *, patience: float, retrying: Callable[[StoreError, float], None]) -> T:
+    """Return what `attempt` returns, tried again for `patience` seconds while the store cannot be reached."""
     until = time.monotonic() + patience
     pause = 1.0
     while True:
         try:
-            return publish(env)
+            return attempt()
         except StoreError as error:
             if error.retry is not Retry.LATER or time.monotonic() + pause > until:
                 raise
-            _log("retrying", reason=error.reason, message=str(error), seconds=pause)
+            retrying(error, pause)
             time.sleep(pause)
             pause = min(pause * 2, 30)
 
@@ -102,7 +104,7 @@ def publish(env: Mapping[str, str]) -> bytes:
     with Publisher(store, keys) as publisher:
         own = None
         if request.targets:
-            own = _compiled(out, request, publisher)
+            own = compiled(out, request, publisher)
             if own is None and recover_job:
                 own = recover(store, keys, job_uid=recover_job, request=request)
             if own is None:
@@ -115,8 +117,11 @@ def publish(env: Mapping[str, str]) -> bytes:
     return termination.published(digest, manifest.image_python_path, answered)
 
 
-def _compiled(out: Path, request: JobRequest, publisher: Publisher) -> Manifest | None:
-    """Send the files of out/result.json and return the manifest they make; None when there is no result."""
+def compiled(out: Path, request: JobRequest, publisher: Publisher) -> Manifest | None:
+    """Send the files of out/result.json and return the manifest they make; None when there is no result.
+
+    Raises ResultError, UntrustedFileError or StoreError.
+    """
     try:
         root = UntrustedFolder(out)
     except FileNotFoundError:
@@ -194,6 +199,10 @@ def _exit_code(error: StoreError) -> int:
     if error.retry is Retry.LATER:
         return exits.RETRY
     return exits.REFUSED if error.reason in ("StoreDenied", "StoreCredentialsMissing") else exits.INTERNAL
+
+
+def _log_retry(error: StoreError, pause: float) -> None:
+    _log("retrying", reason=error.reason, message=str(error), seconds=pause)
 
 
 def _log(event: str, **fields: object) -> None:

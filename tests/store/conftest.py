@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from preheat_operator.cli.stores import StoreLocation
 from preheat_operator.store.client import make_client
+from store.both import AWS, Either
 from store.kit import BUCKET, Pod, S3Server
 
 if TYPE_CHECKING:
@@ -120,3 +122,17 @@ def server_pod(tmp_path: Path, s3: S3Server, tenant: str) -> Pod:
     directory = tmp_path / "serving-pod"
     directory.mkdir()
     return Pod(directory, s3, tenant)
+
+
+@pytest.fixture(params=["folder", "s3", "s3-prefix"])
+def either(request: pytest.FixtureRequest, tmp_path: Path, tenant: str, monkeypatch: pytest.MonkeyPatch) -> Either:
+    if request.param == "folder":
+        return Either(StoreLocation.parse(str(tmp_path / "store"), tenant=tenant), None)
+    server: S3Server = request.getfixturevalue("s3")
+    folder = server.credentials["publish"]
+    for name in AWS:
+        monkeypatch.setenv(name, (folder / name).read_text().strip())
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
+    below = "/some/where" if request.param == "s3-prefix" else ""
+    location = StoreLocation.parse(f"s3://{BUCKET}{below}", tenant=tenant)
+    return Either(location, request.getfixturevalue("admin"))

@@ -14,12 +14,12 @@ from preheat_operator.store.manifests import read_index, read_manifest
 
 if TYPE_CHECKING:
     from preheat_operator.containers.request import JobRequest
+    from preheat_operator.store.interface import Objects
     from preheat_operator.store.keys import Keys
-    from preheat_operator.store.objects import ObjectStore
     from preheat_runtime.manifest import Manifest
 
 
-def recover(store: ObjectStore, keys: Keys, *, job_uid: str, request: JobRequest) -> Manifest | None:
+def recover(store: Objects, keys: Keys, *, job_uid: str, request: JobRequest) -> Manifest | None:
     """Return the manifest a Job published for this request, None when the index knows of none.
 
     Raises StoreError when there is one that cannot be used, naming why.

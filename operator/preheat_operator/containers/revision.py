@@ -16,8 +16,10 @@ from preheat_operator.store.objects import ObjectStore
 from preheat_runtime.manifest import Manifest, ManifestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from preheat_operator.store.interface import Objects
 
 MANIFEST = "manifest.json"
 
@@ -32,23 +34,33 @@ class Brought:
     reused: bool
 
 
+def opened(env: Mapping[str, str]) -> tuple[Objects, Keys]:
+    """Return the store that a pod's environment describes. Raises StoreError."""
+    config = StoreConfig.from_env(env)
+    # One connection more than workers, so that a retry never waits for the pool.
+    client = make_client(config, connections=fetching.WORKERS + 1)
+    return ObjectStore(client, bucket=config.bucket), Keys(config.tenant)
+
+
 def bring(
-    *, digest: str, env: Mapping[str, str], into: Path, present: Path, machine: Machine, deadline: fetching.Deadline
+    *,
+    digest: str,
+    open_store: Callable[[], tuple[Objects, Keys]],
+    into: Path,
+    present: Path,
+    machine: Machine,
+    deadline: fetching.Deadline,
 ) -> Brought:
     """Write the revision of `digest` into the folder `into`, unless the folder `present` is that revision already.
 
-    Raises StoreError; then `into` is good for nothing.
+    The store is opened only when it is needed. Raises StoreError; then `into` is good for nothing.
     """
-    reused = _reusable(present, digest, machine, deadline)
+    reused = reusable(present, digest, machine, deadline)
     if reused is not None:
         return reused
     into.mkdir(mode=0o755)
     into.chmod(0o755)
-    config = StoreConfig.from_env(env)
-    # One connection more than workers, so that a retry never waits for the pool.
-    client = make_client(config, connections=fetching.WORKERS + 1)
-    store = ObjectStore(client, bucket=config.bucket)
-    keys = Keys(config.tenant)
+    store, keys = open_store()
     data, manifest = read_manifest(store, keys, digest)
     deadline.check()
     targets = select(manifest.targets, machine)
@@ -59,7 +71,7 @@ def bring(
     return Brought(bytes=size + len(data), targets=len(targets), of_targets=len(manifest.targets), reused=False)
 
 
-def _reusable(present: Path, digest: str, machine: Machine, deadline: fetching.Deadline) -> Brought | None:
+def reusable(present: Path, digest: str, machine: Machine, deadline: fetching.Deadline) -> Brought | None:
     """Check a revision that lies there from before (a restarted pod sandbox); None when it must be brought anew."""
     try:
         data = (present / MANIFEST).read_bytes()

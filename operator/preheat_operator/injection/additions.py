@@ -94,11 +94,14 @@ def served_mounts() -> list[dict[str, Any]]:
     ]
 
 
-def served_env() -> list[dict[str, Any]]:
-    """Variables of the container that serves, beside PYTHONPATH; one that is set already stays as it is."""
+def served_env(*, directory: str = names.MOUNT_PREHEAT, work: str = names.MOUNT_WORK) -> list[dict[str, Any]]:
+    """Variables of the container that serves, beside PYTHONPATH; one that is set already stays as it is.
+
+    The folders differ only outside a pod (`preheat run`).
+    """
     return [
-        {"name": names.ENV_DIR, "value": names.MOUNT_PREHEAT},
-        {"name": names.ENV_WORK_DIR, "value": names.MOUNT_WORK},
+        {"name": names.ENV_DIR, "value": directory},
+        {"name": names.ENV_WORK_DIR, "value": work},
         {"name": names.ENV_MODEL, "value": Input("model")},
     ]
 

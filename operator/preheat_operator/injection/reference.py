@@ -122,10 +122,7 @@ def _add(spec: dict[str, Any], reading: Reading, given: dict[str, Any]) -> None:
     spec["initContainers"] = [fetch, *(spec.get("initContainers") or [])]
     spec["volumes"] = [*(spec.get("volumes") or []), *filled(volumes(), given)]
     served["volumeMounts"] = [*(served.get("volumeMounts") or []), *filled(served_mounts(), given)]
-    env = served["env"] = list(served.get("env") or [])
-    _prefix_python_path(env, image_path=reading.image_path)
-    present = {entry["name"] for entry in env}
-    env.extend(entry for entry in filled(served_env(), given) if entry["name"] not in present)
+    served["env"] = serving_environment(served.get("env") or [], filled(served_env(), given), reading.image_path)
     secrets = spec.get("imagePullSecrets") or []
     there = {entry.get("name") for entry in secrets}
     new = [{"name": name} for name in given["pullSecrets"] if name not in there]
@@ -133,7 +130,17 @@ def _add(spec: dict[str, Any], reading: Reading, given: dict[str, Any]) -> None:
         spec["imagePullSecrets"] = [*secrets, *new]
 
 
-def _prefix_python_path(env: list[dict[str, Any]], *, image_path: str) -> None:
+def serving_environment(
+    env: list[dict[str, Any]], ours: list[dict[str, Any]], image_path: str = "", *, site: str = names.SITE_DIRECTORY
+) -> list[dict[str, Any]]:
+    """The environment of the process that serves: `env` with PYTHONPATH prefixed by `site`, and `ours` after it."""
+    env = list(env)
+    _prefix_python_path(env, image_path=image_path, site=site)
+    present = {entry["name"] for entry in env}
+    return [*env, *(entry for entry in ours if entry["name"] not in present)]
+
+
+def _prefix_python_path(env: list[dict[str, Any]], *, image_path: str, site: str) -> None:
     """Put our directory first; what the container or the image set comes after it, and stays where it was.
 
     The position matters: `$(NAME)` in a later variable refers to one before it. An empty value adds nothing, because
@@ -142,7 +149,7 @@ def _prefix_python_path(env: list[dict[str, Any]], *, image_path: str) -> None:
     positions = [position for position, entry in enumerate(env) if entry["name"] == names.ENV_PYTHONPATH]
     # Of a name set twice, Kubernetes takes the last.
     own = env[positions[-1]].get("value", "") if positions else image_path
-    value = f"{names.SITE_DIRECTORY}:{own}" if own else names.SITE_DIRECTORY
+    value = f"{site}:{own}" if own else site
     if positions:
         env[positions[-1]] = {"name": names.ENV_PYTHONPATH, "value": value}
     else:

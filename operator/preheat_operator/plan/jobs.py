@@ -76,7 +76,7 @@ def compile_job(
 ) -> dict[str, Any]:  # fmt: skip
     """The Job that compiles `targets` on one hardware profile."""
     errand = Errand(
-        request=_request(model=model, key=key, hardware=hardware, targets=targets),
+        request=compile_request(model=model, key=key, hardware=hardware, targets=targets),
         recover_job=recover_job,
         parts=tuple(parts),
     )
@@ -103,7 +103,9 @@ def merge_job(
 ) -> dict[str, Any]:
     """The Job that joins the manifests of several hardware profiles into the revision's one."""
     errand = Errand(
-        request=_request(model=model, key=key, hardware=None, targets=()), recover_job=recover_job, parts=tuple(parts)
+        request=compile_request(model=model, key=key, hardware=None, targets=()),
+        recover_job=recover_job,
+        parts=tuple(parts),
     )
     pod = merge_pod(
         serving=serving, installation=installation, namespace=model.metadata.namespace, model=model.metadata.name,
@@ -127,9 +129,10 @@ def template_hash(*, model: CompiledModel, hardware: Hardware, serving: Serving,
     return revisions.digest([pod, model.spec.compile.to_api()])[:16]
 
 
-def _request(
+def compile_request(
     *, model: CompiledModel, key: JobKey, hardware: Hardware | None, targets: Sequence[TargetName]
 ) -> dict[str, Any]:
+    """What request.json holds (docs/contracts.md, 4); without `hardware`, of a Job that only merges."""
     spec = model.spec.to_api()
     return {
         "formatVersion": revisions.FORMAT_VERSION,

@@ -38,8 +38,8 @@ def make_client(config: StoreConfig, *, connections: int, patient: bool = False)
     import botocore.config
     import botocore.session
 
-    session = botocore.session.Session()
     # Never a profile of whoever built the image, and nothing below a home that may not exist.
+    session = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
     session.set_config_variable("config_file", os.devnull)
     session.set_config_variable("credentials_file", os.devnull)
     if credentials is None:

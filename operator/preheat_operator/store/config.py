@@ -42,12 +42,12 @@ class StoreConfig:
         """Read `PREHEAT_STORE_*`. Raises StoreDeniedError naming the variable and the chart value behind it."""
         endpoint = env.get(names.ENV_STORE_ENDPOINT, "").strip()
         if endpoint:
-            _check_endpoint(endpoint)
+            check_endpoint(endpoint, names.ENV_STORE_ENDPOINT)
         bucket = env.get(names.ENV_STORE_BUCKET, "").strip()
-        if not _BUCKET.fullmatch(bucket):
+        if not is_bucket(bucket):
             raise StoreDeniedError(f"PREHEAT_STORE_BUCKET: {bucket!r} is no name of a bucket; set the chart's value")
         tenant = env.get(names.ENV_STORE_TENANT, "").strip()
-        if not _TENANT.fullmatch(tenant) or ".." in tenant:
+        if not is_tenant(tenant):
             raise StoreDeniedError(f"PREHEAT_STORE_TENANT: {tenant!r} is no tenant; it is <clusterId>.<namespace>")
         credentials = env.get(names.ENV_STORE_CREDENTIALS, "").strip()
         ca = env.get(names.ENV_STORE_CA, "").strip()
@@ -105,13 +105,24 @@ def _read(path: Path) -> str | None:
     return text
 
 
-def _check_endpoint(endpoint: str) -> None:
+def is_bucket(text: str) -> bool:
+    """Whether the text can be the name of a bucket."""
+    return _BUCKET.fullmatch(text) is not None
+
+
+def is_tenant(text: str) -> bool:
+    """Whether the text can name a tenant, the part of the store that one namespace has."""
+    return _TENANT.fullmatch(text) is not None and ".." not in text
+
+
+def check_endpoint(endpoint: str, variable: str) -> None:
+    """Raise StoreDeniedError, naming `variable`, unless the text is the URL of an S3 server."""
     try:
         parts = urlsplit(endpoint)
         parts.port  # noqa: B018 - raises when the port is no number
     except ValueError:
-        raise StoreDeniedError("PREHEAT_STORE_ENDPOINT: is no URL such as https://s3.example.org:9000") from None
+        raise StoreDeniedError(f"{variable}: is no URL such as https://s3.example.org:9000") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise StoreDeniedError("PREHEAT_STORE_ENDPOINT: must be a URL such as https://s3.example.org:9000")
+        raise StoreDeniedError(f"{variable}: must be a URL such as https://s3.example.org:9000")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise StoreDeniedError("PREHEAT_STORE_ENDPOINT: must hold no user, password, query or fragment")
+        raise StoreDeniedError(f"{variable}: must hold no user, password, query or fragment")

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from preheat_operator.store.interface import Objects
     from preheat_operator.store.keys import Keys
-    from preheat_operator.store.objects import ObjectStore
     from preheat_runtime.manifest import File, Piece, Target
 
 WORKERS: Final = 4
@@ -58,7 +58,7 @@ class Deadline:
 
 
 def fetch_targets(
-    store: ObjectStore, keys: Keys, targets: Sequence[Target], into: Path, *, deadline: Deadline, workers: int = WORKERS
+    store: Objects, keys: Keys, targets: Sequence[Target], into: Path, *, deadline: Deadline, workers: int = WORKERS
 ) -> int:
     """Write the files of `targets` below the empty folder `into`, at their paths in a revision; returns their bytes.
 
@@ -105,7 +105,7 @@ def verify_file(path: Path, file: File, deadline: Deadline) -> None:
 class _Task:
     """One piece on its way into one file."""
 
-    store: ObjectStore
+    store: Objects
     keys: Keys
     path: Path
     offset: int

@@ -9,13 +9,13 @@ from preheat_runtime import manifest as format_
 from preheat_runtime.manifest import Manifest, ManifestError
 
 if TYPE_CHECKING:
+    from preheat_operator.store.interface import Objects
     from preheat_operator.store.keys import Keys
-    from preheat_operator.store.objects import ObjectStore
 
 MAX_INDEX_BYTES: Final = 4096
 
 
-def read_manifest(store: ObjectStore, keys: Keys, digest: str) -> tuple[bytes, Manifest]:
+def read_manifest(store: Objects, keys: Keys, digest: str) -> tuple[bytes, Manifest]:
     """Return a manifest's bytes and contents; the bytes are compared with the digest before they are parsed.
 
     Raises ManifestMissingError, ManifestCorruptError, UnknownFormatError, or what the store raises.
@@ -31,7 +31,7 @@ def read_manifest(store: ObjectStore, keys: Keys, digest: str) -> tuple[bytes, M
         raise ManifestCorruptError(f"manifest {digest}: {error}") from None
 
 
-def read_index(store: ObjectStore, key: str) -> str | None:
+def read_index(store: Objects, key: str) -> str | None:
     """Return the digest an index entry holds, None when there is no entry. It only hints: verify what it names.
 
     Raises ManifestCorruptError for an entry that is none, UnknownFormatError for one of another version.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from preheat_operator.store.errors import (
@@ -17,6 +16,7 @@ from preheat_operator.store.errors import (
     StoreError,
     StoreUnreachableError,
 )
+from preheat_operator.store.interface import ObjectInfo, Versioned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 256 * 1024
 STREAM_ATTEMPTS: Final = 2
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
-_EXISTS = frozenset({"PreconditionFailed", "412"})
+_CONDITION_FAILED = frozenset({"PreconditionFailed", "412"})
 _LATER = frozenset(
     {
         "ConditionalRequestConflict", "InternalError", "OperationAborted", "RequestLimitExceeded", "RequestTimeout",
@@ -37,16 +37,8 @@ _LATER = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class ObjectInfo:
-    """What the server says of an object; `sha256` (hexadecimal) only where it keeps checksums."""
-
-    size: int
-    sha256: str | None
-
-
 class ObjectStore:
-    """One bucket through one client; safe to share between threads."""
+    """One bucket through one client: `Objects` on S3."""
 
     def __init__(self, client: S3Client, *, bucket: str) -> None:
         self._client = client
@@ -66,6 +58,13 @@ class ObjectStore:
         """Return a small object whole, None when there is none; of a larger one the first `limit` + 1 bytes.
 
         The caller compares digests or parses strictly, so a longer answer is seen as wrong without being held.
+        """
+        found = self.get_versioned(key, limit=limit)
+        return None if found is None else found.data
+
+    def get_versioned(self, key: str, *, limit: int) -> Versioned | None:
+        """Return what `get` does, with the server's ETag.
+
         A stream that is cut is tried again: botocore retries only until an answer begins.
         """
         for _ in range(STREAM_ATTEMPTS - 1):
@@ -73,42 +72,57 @@ class ObjectStore:
                 return self._get(key, limit)
         return self._get(key, limit)
 
-    def _get(self, key: str, limit: int) -> bytes | None:
+    def _get(self, key: str, limit: int) -> Versioned | None:
         parts: list[bytes] = []
         left = limit + 1
-        with self.chunks(key) as chunks:
-            if chunks is None:
+        with self._open(key) as found:
+            if found is None:
                 return None
+            chunks, version = found
             for chunk in chunks:
                 parts.append(chunk[:left])
                 left -= len(parts[-1])
                 if left <= 0:
                     break
-        return b"".join(parts)
+        return Versioned(data=b"".join(parts), version=version)
 
     @contextlib.contextmanager
     def chunks(self, key: str) -> Iterator[Iterator[bytes] | None]:
         """Open an object as a stream of chunks; None when there is none. A cut stream raises StoreUnreachableError."""
+        with self._open(key) as found:
+            yield None if found is None else found[0]
+
+    @contextlib.contextmanager
+    def _open(self, key: str) -> Iterator[tuple[Iterator[bytes], str] | None]:
         try:
-            body = self._client.get_object(Bucket=self._bucket, Key=key)["Body"]
+            answer = self._client.get_object(Bucket=self._bucket, Key=key)
         except Exception as error:
             if _code(error) not in _MISSING:
                 raise translate(error, f"get {key}") from error
-            body = None
-        if body is None:
+            answer = None
+        if answer is None:
             yield None
             return
-        with contextlib.closing(body):
-            yield _read_all(body, key)
+        with contextlib.closing(answer["Body"]) as body:
+            yield _read_all(body, key), answer.get("ETag", "")
 
     def put(self, key: str, data: bytes, *, sha256: str, only_if_absent: bool) -> bool:
         """Write an object; the server verifies `sha256` (hexadecimal). False when it was there and `only_if_absent`."""
-        condition: dict[str, Any] = {"IfNoneMatch": "*"} if only_if_absent else {}
+        return self._put(key, data, sha256, {"IfNoneMatch": "*"} if only_if_absent else {})
+
+    def replace(self, key: str, data: bytes, *, sha256: str, version: str) -> bool:
+        """Write over an object that still has the ETag `version`; False when it has not."""
+        return self._put(key, data, sha256, {"IfMatch": version})
+
+    def _put(self, key: str, data: bytes, sha256: str, condition: dict[str, Any]) -> bool:
         checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
         try:
             self._client.put_object(Bucket=self._bucket, Key=key, Body=data, ChecksumSHA256=checksum, **condition)
         except Exception as error:
-            if only_if_absent and _code(error) in _EXISTS:
+            # An object that is to be replaced may also have gone.
+            if condition and (
+                _code(error) in _CONDITION_FAILED or ("IfMatch" in condition and _code(error) in _MISSING)
+            ):
                 return False
             raise translate(error, f"put {key}") from error
         return True

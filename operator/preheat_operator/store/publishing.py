@@ -24,8 +24,8 @@ from preheat_runtime.manifest import File, Manifest, ManifestError, Piece, diges
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from preheat_operator.store.interface import Objects
     from preheat_operator.store.keys import Keys
-    from preheat_operator.store.objects import ObjectStore
 
 WORKERS: Final = 4
 """Pieces on their way at once. Each holds up to 16 MiB raw and as much encoded: about 130 MiB at the worst."""
@@ -53,7 +53,7 @@ class PendingFile:
 class Publisher:
     """Uploads files, then manifests of them. Use as a context; leaving it waits for, or gives up, what is under way."""
 
-    def __init__(self, store: ObjectStore, keys: Keys, *, workers: int = WORKERS) -> None:
+    def __init__(self, store: Objects, keys: Keys, *, workers: int = WORKERS) -> None:
         self._store = store
         self._keys = keys
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="publish")

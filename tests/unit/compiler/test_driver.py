@@ -78,7 +78,7 @@ def termination(directory: Path) -> dict[str, Any]:
 
 def wait_for(path: Path) -> None:
     deadline = time.monotonic() + 60
-    while not path.exists():
+    while not path.exists() or not path.read_text():  # there, and written to
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -9,7 +9,7 @@ import pytest
 
 from preheat_compiler.bucket import ConstSpec, TensorSpec
 from preheat_compiler.fields import RequestError
-from preheat_compiler.request import parse_request, read_request, request_key
+from preheat_compiler.request import asked_for, parse_request, read_request, request_key
 from unit.compiler import requests
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def test_the_request_key_depends_on_what_the_answer_depends_on() -> None:
     def key(change: Callable[[dict[str, Any]], None] = lambda raw: None, **fingerprint: str) -> str:
         raw = requests.make()
         change(raw)
-        return request_key(parse_request(raw), "main", "batch", {"torch": "2.15.0", **fingerprint})
+        return request_key(asked_for(parse_request(raw), "main", "batch", {"torch": "2.15.0", **fingerprint}))
 
     same = key()
     assert len(same) == 64

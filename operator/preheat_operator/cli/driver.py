@@ -1,0 +1,108 @@
+"""Runs the compile driver as a compile Job's container does: a process of the user's Python, in the user's folder.
+
+Its progress goes to standard error. When we are told to stop, so is the driver, and it is waited for: it ends the
+compilers it started, which nobody else knows of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+from preheat_operator.cli import exits
+from preheat_operator.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import FrameType
+
+_TERMINATION: Final = "termination"
+_END_SECONDS: Final = 20
+"""What the driver may take to end its own processes."""
+
+
+def run(folder: Path, *, python: str | None) -> None:
+    """Compile what `request.json` in `folder` asks for; the result lies in its `out/`.
+
+    `python` is a path or a word of PATH; without it the first suitable python3 of PATH, as in a Job. Raises
+    CommandError with the driver's own words when it ends without a result.
+    """
+    command = _command(folder, python)
+    (folder / _TERMINATION).unlink(missing_ok=True)
+    with _Stop() as stop:
+        # Standard output is for the result alone.
+        stop.process = process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            # The terminal told the driver as well.
+            _end(process)
+            raise CommandError("interrupted", code=exits.SIGNALLED + signal.SIGINT) from None
+    if stop.told:
+        raise CommandError("told to stop", code=exits.SIGNALLED + signal.SIGTERM)
+    if code != 0:
+        raise _failure(folder, code)
+
+
+class _Stop:
+    """Passes a SIGTERM on to `process`, and remembers it."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.told = False
+
+    def __enter__(self) -> _Stop:
+        self._before = signal.signal(signal.SIGTERM, self._pass_on)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self.told = True
+        if self.process is not None:
+            self.process.terminate()
+
+
+def _command(folder: Path, python: str | None) -> list[str]:
+    toolkit = folder / "toolkit"
+    arguments = ["--request", str(folder / "request.json"), "--out", str(folder / "out")]
+    arguments += ["--termination-log", str(folder / _TERMINATION)]
+    if python is None:
+        return ["/bin/sh", str(toolkit / "compile.sh"), *arguments]
+    found = shutil.which(python)
+    if found is None:
+        raise CommandError(f"--python: there is no program {python}")
+    return [found, str(toolkit / "compile.py"), *arguments]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for insist in (process.terminate, process.kill):
+        with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
+            process.wait(_END_SECONDS)
+            return
+        insist()
+    process.wait()
+
+
+def _failure(folder: Path, code: int) -> CommandError:
+    try:
+        said = json.loads((folder / _TERMINATION).read_bytes())
+    except (OSError, ValueError):
+        said = {}
+    if code < 0:
+        running = f" while {said['running']} was compiled" if said.get("running") else ""
+        return CommandError(
+            f"the compile driver was ended by signal {-code}{running}; most often for memory",
+            code=exits.SIGNALLED - code,
+        )
+    words = f"{said['reason']}: {said['message']}" if "reason" in said else f"the compile driver ended with {code}"
+    if code == exits.TORCH:
+        return CommandError(f"{words} (--python names another Python)", code=exits.TORCH)
+    return CommandError(words, code=exits.INTERNAL)
