@@ -45,7 +45,7 @@ from .package_errors import (
     PackageError,
     UnbindableConstant,
 )
-from .package_graph import check_bindable, inspect_graph, output_plan
+from .package_graph import check_bindable, inspect_graph, output_plan, without_texts
 from .package_proof import compare_memory, randomise_
 from .stages import EXPORT, counted
 
@@ -123,11 +123,12 @@ def build_package(
         # Only in its functional form does a graph say what it writes to.
         functional = _functional(module, program)
         inspect_graph(functional, described.tensors)
+        outputs = output_plan(functional)
         library = out / LIBRARY_FILE
         try:
+            without_texts(program)
             _compile(program, library, cpu_isa=cpu_isa, options=inductor_options(levers))
             loaded = _load(library)
-            outputs = output_plan(functional)
             check_bindable(functional, loaded.constants, described.tensors)
             package = PackageSpec(
                 library=LIBRARY_FILE,

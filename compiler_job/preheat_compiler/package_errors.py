@@ -8,11 +8,11 @@ All carry `.where`, the user's file and line, when torch tells it:
     │   ├── UnbindableConstant    `.name`: a tensor the code uses that is no parameter or buffer
     │   ├── GraphMutates          `.name`: the call writes to a buffer or an input
     │   ├── CustomOperator        `.name`: needs an operator that only Python or a C++ extension knows
+    │   ├── CompileFailed         Inductor or the C++ compiler failed on the exported graph
     │   ├── OutputAliases         an output shares memory with an input, a parameter or a buffer
     │   └── IdentityUnknown       `.name`: something in the module has no content that can be compared between processes
     ├── InputsRefused             the example call does not fit the module's signature, or has leaves other than tensors and constants
     ├── CompilerMissing           no working C++ compiler in the image
-    ├── CompileFailed             Inductor or the C++ compiler failed
     └── IsaUnavailable            this CPU cannot build or prove code of the wanted class
 """
 
@@ -64,8 +64,8 @@ class CompilerMissing(PackageError):
     """There is no working C++ compiler in the image."""
 
 
-class CompileFailed(PackageError):
-    """Inductor or the C++ compiler failed."""
+class CompileFailed(NotPackageable):
+    """Inductor or the C++ compiler failed; torch.compile goes another way, and may come through."""
 
 
 class IsaUnavailable(PackageError):

@@ -65,6 +65,15 @@ def inspect_graph(program: Any, tensors: Mapping[str, torch.Tensor]) -> None:
             raise NotPackageable(f"the graph holds a subgraph {node.target}", name=str(node.target))
 
 
+def without_texts(program: Any) -> None:
+    """Put None in place of the texts among the graph's outputs: Inductor refuses them, and the plan has them already."""
+    (output,) = program.graph.find_nodes(op="output")
+    output.args = (tuple(None if isinstance(leaf, str) else leaf for leaf in output.args[0]),)
+    for spec in program.graph_signature.output_specs:
+        if isinstance(spec.arg, ConstantArgument) and isinstance(spec.arg.value, str):
+            spec.arg = ConstantArgument(name=spec.arg.name, value=None)
+
+
 def check_bindable(program: Any, constants: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> None:
     """Every constant of the library must be the module's, and every one the graph uses must be the library's.
 

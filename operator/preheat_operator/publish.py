@@ -117,8 +117,17 @@ def publish(env: Mapping[str, str]) -> bytes:
     return termination.published(digest, manifest.image_python_path, answered)
 
 
-def compiled(out: Path, request: JobRequest, publisher: Publisher) -> Manifest | None:
+def log_unrendered(target: str, why: str) -> None:
+    """A report that could not be made into a page, as a line of the container's log."""
+    _log("no report", target=target, error=why)
+
+
+def compiled(
+    out: Path, request: JobRequest, publisher: Publisher, *, unrendered: Callable[[str, str], None] = log_unrendered
+) -> Manifest | None:
     """Send the files of out/result.json and return the manifest they make; None when there is no result.
+
+    `unrendered` is told of targets whose report could not be made into a page, and why; they go without.
 
     Raises ResultError, UntrustedFileError or StoreError.
     """
@@ -134,7 +143,7 @@ def compiled(out: Path, request: JobRequest, publisher: Publisher) -> Manifest |
         except FileNotFoundError:
             return None
         result = parse_result(data, request)
-        targets = _send(root, result, publisher)
+        targets = _send(root, result, publisher, unrendered)
     return Manifest(
         namespace=request.namespace,
         name=request.name,
@@ -146,12 +155,14 @@ def compiled(out: Path, request: JobRequest, publisher: Publisher) -> Manifest |
     )
 
 
-def _send(root: UntrustedFolder, result: Result, publisher: Publisher) -> list[Target]:
+def _send(
+    root: UntrustedFolder, result: Result, publisher: Publisher, unrendered: Callable[[str, str], None]
+) -> list[Target]:
     """Send every file, all pieces side by side, and return the targets complete with them."""
     pending: list[tuple[Target, list[PendingFile]]] = []
     for each in result.targets:
         files = []
-        rendered = _rendered(root, each)
+        rendered = _rendered(root, each, unrendered)
         for path, source_path in each.sources.items():
             # What people open in a browser comes from here or not at all.
             if path in RENDERED:
@@ -163,7 +174,7 @@ def _send(root: UntrustedFolder, result: Result, publisher: Publisher) -> list[T
     return [replace(target, files=tuple(file.wait() for file in files)) for target, files in pending]
 
 
-def _rendered(root: UntrustedFolder, result: TargetResult) -> dict[str, bytes]:
+def _rendered(root: UntrustedFolder, result: TargetResult, unrendered: Callable[[str, str], None]) -> dict[str, bytes]:
     """The report for people, by file name; none when it cannot be made, which must never cost the target."""
     source_path = result.sources.get("report.json")
     in_the_way = any(path.partition("/")[0] in RENDERED and "/" in path for path in result.sources)
@@ -175,7 +186,7 @@ def _rendered(root: UntrustedFolder, result: TargetResult) -> dict[str, bytes]:
 
         return report.render(read_whole(root, source_path, limit=report.MAX_REPORT_BYTES))
     except Exception as error:
-        _log("no report", target="/".join(result.target.key), error=f"{type(error).__name__}: {error}"[:500])
+        unrendered("/".join(result.target.key), f"{type(error).__name__}: {error}"[:500])
         return {}
 
 

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, model_validator
 from preheat_operator.api.base import ApiModel, atomic_list, list_map, rule, rules, unchecked
 from preheat_operator.api.enums import ConstType, Dtype
 from preheat_operator.api.fields import DECIMAL, EXPONENT, Callable_, DimName, Identifier, Name, Region, Size
-from preheat_operator.api.nested import dims_mistake, nested_mistake, tensors_of
+from preheat_operator.api.nested import dims_mistake, nested_mistake
 
 MAX_BUCKETS: Final = 32
 MAX_ITEMS: Final = 64
@@ -266,8 +266,7 @@ class Bucket(ApiModel):
         for place, argument in (*enumerate(self.args), *((f"{a.name!r}", a) for a in self.kwargs)):
             if mistake := nested_mistake(argument):
                 raise ValueError(f"bucket {self.name}, argument {place}: {mistake}")
-        shapes = [tensor.shape for argument in (*self.args, *self.kwargs) for tensor in tensors_of(argument)]
-        if mistake := dims_mistake(shapes, declared={dim.name for dim in self.dims}):
+        if mistake := dims_mistake((*self.args, *self.kwargs), declared={dim.name for dim in self.dims}):
             raise ValueError(f"bucket {self.name}: {mistake}")
         return self
 

@@ -55,14 +55,24 @@ def nested_mistake(value: Input) -> str | None:
     return None
 
 
-def dims_mistake(shapes: Sequence[Sequence[int | str]], *, declared: set[str]) -> str | None:
-    """Whether every named dim is declared and every declared one named; if not, what to do."""
-    named = {size for shape in shapes for size in shape if isinstance(size, str) and not size.isdecimal()}
-    if missing := sorted(named - declared):
+def dims_mistake(arguments: Sequence[Input], *, declared: set[str]) -> str | None:
+    """The dim that a list or dict names without its being declared, or that is declared and nowhere named.
+
+    None when there is none, and where there are no lists and dicts: the API server looks at all else.
+    """
+    nested = [argument for argument in arguments if argument.tensor is None and argument.const is None]
+    if not nested:
+        return None
+    if missing := sorted(_dims_of(nested) - declared):
         return f"a shape names the dim {missing[0]}, which is not declared: add it to dims, or write a number"
-    if unused := sorted(declared - named):
+    if unused := sorted(declared - _dims_of(arguments)):
         return f"the dim {unused[0]} is in no shape: use it, or remove it from dims"
     return None
+
+
+def _dims_of(arguments: Sequence[Input]) -> set[str]:
+    sizes = {size for argument in arguments for tensor in tensors_of(argument) for size in tensor.shape}
+    return {size for size in sizes if isinstance(size, str) and not size.isdecimal()}
 
 
 def _items(value: Input) -> list[tuple[int | str, Item | Leaf]]:

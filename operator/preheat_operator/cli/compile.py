@@ -152,7 +152,7 @@ def publish_result(out: Path, request: JobRequest, store: Objects, keys: Keys) -
 
 def _publish_once(out: Path, request: JobRequest, store: Objects, keys: Keys) -> tuple[str, Manifest]:
     with Publisher(store, keys) as publisher:
-        manifest = compiled(out, request, publisher)
+        manifest = compiled(out, request, publisher, unrendered=_say_unrendered)
         if manifest is None:
             raise CommandError("the compile step left no result.json", code=exits.INTERNAL)
         digest = publisher.publish(manifest, job_uid=None)
@@ -164,6 +164,10 @@ def _publish_once(out: Path, request: JobRequest, store: Objects, keys: Keys) ->
 
 def _served(manifest: Manifest) -> bool:
     return any(target.verdict in SERVED for target in manifest.targets)
+
+
+def _say_unrendered(target: str, why: str) -> None:
+    say(f"{target}: there is no report.html: {why}")
 
 
 def _say_retry(error: StoreError, pause: float) -> None:

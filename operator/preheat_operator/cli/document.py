@@ -127,7 +127,12 @@ def _metadata_problems(document: Mapping[str, Any]) -> list[Problem]:
 
 def _problems_of(error: ValidationError) -> list[Problem]:
     problems: dict[str, Problem] = {}
-    for each in error.errors(include_url=False, include_input=False):
+    errors = error.errors(include_url=False, include_input=False)
+    for each in errors:
+        if any(
+            len(other["loc"]) > len(each["loc"]) and other["loc"][: len(each["loc"])] == each["loc"] for other in errors
+        ):
+            continue  # a list that is too short only because an item of it is wrong
         field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in each["loc"]).removeprefix(".")
         problems.setdefault(field, Problem(field=field, message=each["msg"]))
     return list(problems.values())

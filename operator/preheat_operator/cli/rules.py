@@ -70,10 +70,11 @@ def structural_problems(schema: Schema, value: Any, field: str = "") -> Iterator
             yield Problem(field=field, message=f"must be an integer or a string, not {_shown(value)}")
         return
     kind = schema["type"]
-    if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
+    if "enum" in schema and value not in schema["enum"]:
+        words = f"must be a {kind}, one of {', '.join(map(str, schema['enum']))}, not {_shown(value)}"
+        yield Problem(field=field, message=words)
+    elif not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
         yield Problem(field=field, message=f"must be of type {kind}, not {_shown(value)}{_quote(kind, value)}")
-    elif value not in schema.get("enum", (value,)):
-        yield Problem(field=field, message=f"{_shown(value)} is none of {', '.join(map(str, schema['enum']))}")
     elif isinstance(value, dict):
         yield from _object_problems(schema, value, field)
     elif isinstance(value, list):

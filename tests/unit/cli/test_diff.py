@@ -44,7 +44,7 @@ def test_the_hash_of_what_is_kept_is_the_key() -> None:
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, Any]]]] = {
     "image": ({"image": "registry/vision:2"}, {"image": ("registry/vision:1.4", "registry/vision:2")}),
     "factory": (
-        {"torch": {**requests.make()["torch"], "factory": "model:other"}}, {"factory": ("model:load", "model:other")},
+        {"torch": {**requests.make()["torch"], "factory": "model:other"}}, {"torch.factory": ("model:load", "model:other")},
     ),
     "bucket": ({"torch": other_bucket()}, {"bucket.args[0].tensor.shape[1]": (64, 128)}),
     "keepIf": ({"keepIf": {"minSpeedup": "1.05", "maxError": "1"}}, {"keepIf.maxError": (None, "1")}),

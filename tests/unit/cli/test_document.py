@@ -119,7 +119,10 @@ def test_every_rule_of_the_crd_can_be_evaluated_here(monkeypatch: pytest.MonkeyP
             *example()["spec"]["torch"]["modules"][0]["buckets"][0]["args"],
             *constants,
         ],
-        "spec.keepIf": {"minSpeedup": "1.1", "maxError": "1e-3"},
+        "spec.keepIf": {"minSpeedup": "1.1", "maxError": "1e-3", "maxMemoryGrowth": "1.2"},
+        "spec.torch.options": [{"name": "triton.max_tiles", "value": "2"}],
+        "spec.torch.arguments": [{"name": "size", "type": "Int", "value": "3"}],
+        "spec.torch.modules.0.regions": ["blocks.*"],
     }
     read_document(yaml.safe_dump(changed(example(), change)), namespace=None)
     of_status = all_rules(schema["properties"]["status"])
