@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 HERE = Path(__file__).resolve().parent
 
@@ -69,16 +69,25 @@ class Context:
         return self.deadline - time.monotonic()
 
     def answer_of(
-        self, way: str, net: str, *, python: str | None = None, environment: dict[str, str] | None = None, **more: str
+        self,
+        way: str,
+        net: str,
+        *,
+        python: str | None = None,
+        environment: Mapping[str, str | None] | None = None,
+        **more: str,
     ) -> dict[str, Any]:
-        """The facts of a fresh process that answers once (answer.py); an `error` among them when it did not."""
+        """The facts of a fresh process that answers once (answer.py); an `error` among them when it did not.
+
+        A variable that is None in `environment` is taken away.
+        """
         arguments = ["--way", way, "--net", net, "--device", self.device]
         for name, value in more.items():
             arguments += [f"--{name}", value]
         try:
             done = subprocess.run(
                 [python or sys.executable, str(HERE / "answer.py"), *arguments, "--started", repr(time.monotonic())],
-                env={**os.environ, **(environment or {})},
+                env={name: value for name, value in {**os.environ, **(environment or {})}.items() if value is not None},
                 capture_output=True,
                 text=True,
                 timeout=max(1.0, self.left()),

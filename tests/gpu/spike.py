@@ -50,6 +50,18 @@ def experiments() -> tuple[Experiment, ...]:
     return tuple(sorted(every, key=lambda each: (each.alone, bool(each.needs))))
 
 
+def preflight(device: str) -> str:
+    """Why nothing can be run on `device` with this Python, in words; empty when it can."""
+    script = "import torch; print(torch.__version__, torch.cuda.is_available())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    if done.returncode != 0:
+        return f"{sys.executable} has no torch that works: {' '.join(done.stderr.split())[-300:]}"
+    version, _, available = done.stdout.strip().rpartition(" ")
+    if device.startswith("cuda") and available != "True":
+        return f"torch {version} of {sys.executable} sees no CUDA device; --device cpu runs what needs none"
+    return ""
+
+
 @dataclass(kw_only=True)
 class Spike:
     """One run: where it writes, how long it may take, what came of each experiment so far."""
@@ -208,6 +220,8 @@ def main() -> int:
     if unknown := sorted(set(wanted) - set(names)):
         parser.error(f"--only: there is no {', '.join(unknown)}; there are {', '.join(names)}")
     needed = {need for name in wanted for need in names[name].needs}
+    if complaint := preflight(options.device):
+        parser.error(complaint)
     options.out.mkdir(parents=True, exist_ok=True)
     if (options.out / "work").exists():
         parser.error(f"--out: {options.out} holds another run's work; name a new folder")

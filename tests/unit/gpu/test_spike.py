@@ -45,6 +45,7 @@ def needs(context):
 def experiment(name, run, **more):
     return Experiment(name=name, question=f"What of {{name}}?", run=run, **{{"seconds": 60, **more}})
 
+spike.preflight = lambda device: "" if device == "cpu" else "no torch here"
 spike.experiments = lambda: (
     experiment("good", good),
     experiment("hangs", hangs, seconds=2),
@@ -125,6 +126,9 @@ def test_only_runs_what_is_named_and_what_that_needs(tmp_path: Path) -> None:
     again = run(tmp_path, "--only", "good")
     assert again.returncode == 2
     assert "--out:" in again.stderr
+    missing = run(tmp_path / "missing", "--device", "cuda")
+    assert (missing.returncode, (tmp_path / "missing" / "out").exists()) == (2, False)
+    assert "no torch here" in missing.stderr
     unknown = run(tmp_path / "other", "--only", "nosuch")
     assert "there is no nosuch; there are good" in unknown.stderr
 
