@@ -6,9 +6,12 @@ import os
 import shutil
 import stat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from context import Context, Experiment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: What the product sets on both sides (preheat_runtime/environment.py), so that keys match and nothing is probed.
 SETTINGS = {
@@ -83,7 +86,9 @@ def places(folder: Path) -> dict[str, str]:
     return {**SETTINGS, "TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
 
 
-def _answer(context: Context, net: str, folder: Path, *, environment: dict[str, str], **more: str) -> dict[str, Any]:
+def _answer(
+    context: Context, net: str, folder: Path, *, environment: Mapping[str, str | None], **more: str
+) -> dict[str, Any]:
     before = files(folder) if folder.exists() else {}
     facts = context.answer_of("compiled", net, environment={**places(folder), **environment}, **more)
     after = files(folder)
@@ -114,11 +119,15 @@ def _reuse(net: str) -> Any:
         nothing = context.work / "nothing"
         nothing.mkdir()
         context.note(
-            **{"copied, no compiler on PATH": _answer(context, net, bare, environment={"PATH": str(nothing), "CC": ""})}
+            **{
+                "copied, no compiler on PATH": _answer(
+                    context, net, bare, environment={"PATH": str(nothing), "CC": None}
+                )
+            }
         )
         unset = context.work / "unset"
         _copy(filled, unset, ())
-        plain = dict.fromkeys(SETTINGS, "")
+        plain: dict[str, str | None] = dict.fromkeys(SETTINGS)
         context.note(**{"copied, settings not as they were": _answer(context, net, unset, environment=plain)})
 
     return run

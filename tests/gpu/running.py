@@ -167,5 +167,5 @@ def summary(answers: list[dict[str, Any]], eager: list[dict[str, Any]]) -> dict[
 EXPERIMENTS = (
     Experiment(name="graphs", question="Can a package's run be captured in a CUDA graph, and what does it gain?", run=graphs, seconds=120, cuda_only=True, alone=True, needs=("build-block",)),
     Experiment(name="threads", question="Is the interpreter's lock released?", run=threads, seconds=60, alone=True, needs=("build-block",)),
-    Experiment(name="first-answers", question="What does a fresh process pay for its first answer?", run=first_answers, seconds=240, alone=True, needs=("build-cnn", "build-block")),
+    Experiment(name="first-answers", question="What does a fresh process pay for its first answer?", run=first_answers, seconds=200, alone=True, needs=("build-cnn", "build-block")),
 )  # fmt: skip

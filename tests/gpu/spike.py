@@ -46,8 +46,8 @@ def experiments() -> tuple[Experiment, ...]:
     import packages
     import running
 
-    every = (*packages.EXPERIMENTS, *operators.EXPERIMENTS, *caching.EXPERIMENTS, *running.EXPERIMENTS)
-    return tuple(sorted(every, key=lambda each: (each.alone, bool(each.needs))))
+    every = (*packages.EXPERIMENTS, *operators.EXPERIMENTS, *running.EXPERIMENTS, *caching.EXPERIMENTS)
+    return tuple(sorted(every, key=lambda each: (each.alone, bool(each.needs) and not each.alone)))
 
 
 def preflight(device: str) -> str:
