@@ -1,15 +1,9 @@
-"""Runs a served process as if it were on an older CPU, one that this machine is not.
-
-Why it exists: code that uses an instruction too many is right on the machine that built it and dies elsewhere, so no
-test on the builder alone can see it. qemu's user mode executes every instruction of the process and knows only those of
-the CPU that it plays. It passes the host's /proc/cpuinfo on, which is why the runtime must not trust that alone.
-"""
+"""Serving processes of a pod on this CPU or on another."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -17,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab import debian
+import emulation
 from preheat_compiler.prove import pod_environment, said_by_runtime
 
 if TYPE_CHECKING:
@@ -38,9 +32,7 @@ class Ended:
 @pytest.fixture(scope="session")
 def serve() -> Callable[..., Ended]:
     """Run a script as the container of a pod would, without a compiler, on another CPU or on this machine's own."""
-    debian.ensure({"qemu-user": "plays an older CPU, on which packages must run"})
-    emulator = shutil.which("qemu-x86_64")
-    assert emulator is not None
+    emulation.install()
 
     def run(script: str, *, pod: Path, code: Path, work: Path, cpu: str | None = None) -> Ended:
         nothing = work / "bin"
@@ -55,9 +47,12 @@ def serve() -> Callable[..., Ended]:
             CUDA_VISIBLE_DEVICES="",
             OMP_NUM_THREADS="1",
         )
-        before = [] if cpu is None else [emulator, "-cpu", cpu]
         done = subprocess.run(
-            [*before, sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=600
+            [*emulation.command(cpu), sys.executable, "-c", script],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
         )
         printed = json.loads(done.stdout) if done.stdout.strip() else None
         return Ended(code=done.returncode, printed=printed, said=said_by_runtime(work), stderr=done.stderr[-3000:])

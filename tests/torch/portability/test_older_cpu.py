@@ -1,4 +1,7 @@
-"""Code for a CPU class runs right on the oldest CPU of that class, and is not run at all on one before it."""
+"""Code for a CPU class runs right on the oldest CPU of that class, and is not run at all on one before it.
+
+What gates of it, without the driver: tests/torch/runtime/test_older_cpu.py.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from emulation import BEFORE_V3, V3_ONLY
 from preheat_compiler.layout import lay_out
 from preheat_compiler.request import read_request
 from unit.compiler import requests, toolkits
@@ -24,11 +28,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(platform.machine() != "x86_64", reason="CPU classes are of x86-64"),
 ]
-
-#: Has all of X86_64_V3 and nothing of AVX-512, VAES or whatever the builder has beyond that.
-V3_ONLY = "Haswell-noTSX"
-#: Has AVX and neither AVX2 nor FMA, so code of X86_64_V3 cannot run there.
-BEFORE_V3 = "SandyBridge"
 
 MODEL = """
 import torch
@@ -113,6 +112,7 @@ def difference(one: list[float], other: list[float]) -> float:
     return max(abs(a - b) for a, b in zip(one, other, strict=True)) / max(map(abs, other))
 
 
+@pytest.mark.soak
 def test_a_package_for_a_class_is_right_on_its_oldest_cpu_and_refused_on_one_before_it(
     serve: Callable[..., Any], pod: Path, app: Path, tmp_path: Path
 ) -> None:
