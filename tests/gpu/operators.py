@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import building
 import nets
+import torch  # by name: torch reads the operator's annotations
 from c_abi import Container
 from context import Context, Experiment
 
-if TYPE_CHECKING:
-    import torch
-
 
 def _python_operator() -> Any:
-    import torch
-
     @torch.library.custom_op("preheat_spike::double", mutates_args=())
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2
@@ -25,27 +21,12 @@ def _python_operator() -> Any:
 
 
 def _triton_operator() -> Any:
-    import torch
-    import triton
-    import triton.language as tl
+    import triton_operator
 
-    @triton.jit
-    def kernel(source, target, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        tl.store(target + at, tl.load(source + at, mask=at < count) * 2, mask=at < count)
-
-    @torch.library.triton_op("preheat_spike::double", mutates_args={})
-    def double(x: torch.Tensor) -> torch.Tensor:
-        made = torch.empty_like(x)
-        torch.library.wrap_triton(kernel)[(triton.cdiv(x.numel(), 256),)](x, made, x.numel(), BLOCK=256)
-        return made
-
-    return double
+    return triton_operator.double
 
 
 def _net(operator: Any, device: str) -> torch.nn.Module:
-    import torch
-
     class Doubles(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -60,8 +41,6 @@ def _net(operator: Any, device: str) -> torch.nn.Module:
 
 def _experiment(make: Any, way: str) -> Any:
     def run(context: Context) -> None:
-        import torch
-
         net, x = _net(make(), context.device), torch.randn(4, 64, device=context.device)
         archive = building.build(net, x, context.work / "package")
         library, kernels = building.unpack(archive, context.work / "unpacked")

@@ -81,7 +81,8 @@ def _build(name: str) -> Any:
 def _weightless(net: Any, x: Any, library: Path, kernels: Path, *, device: str) -> dict[str, Any]:
     """Which weights the code does not ask for, and how right it is with these and with others."""
     container = Container(library, device=device, kernels=kernels)
-    wanted, asked = set(building.weights_of(net)), set(container.constants.values())
+    wanted = {name for name, tensor in building.weights_of(net).items() if tensor.is_floating_point()}
+    asked = set(container.constants.values())
     container.bind(building.weights_of(net))
     first = nets.error(container.run([x])[0], net(x))
     building.randomise(net, 7)
