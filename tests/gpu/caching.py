@@ -101,45 +101,36 @@ def _reuse(net: str) -> Any:
         filled = context.work / "filled"
         counts = context.work / "counts"
         environment = counting(counts)
-        for name, source, drop in (
-            ("cold", None, ()),
-            ("again in place", filled, ()),
-            ("copied elsewhere", filled, ()),
-            ("copied, without Triton's part", filled, ("triton",)),
-            ("copied, without all but Triton's part", filled, None),
-        ):
-            folder = filled
-            if source is not None and name != "again in place":
-                folder = context.work / name.replace(" ", "-").replace(",", "")
-                _copy(source, folder, drop)
-            facts = _answer(context, net, folder, environment=environment)
-            context.note(**{name: {**facts, "compilerRuns": runs(counts)}})
-        bare = context.work / "bare"
-        _copy(filled, bare, ())
         nothing = context.work / "nothing"
         nothing.mkdir()
-        context.note(
-            **{
-                "copied, no compiler on PATH": _answer(
-                    context, net, bare, environment={"PATH": str(nothing), "CC": None}
-                )
-            }
+        rounds: tuple[tuple[str, str | None, dict[str, str | None]], ...] = (
+            ("cold", None, {}),
+            ("again in place", None, {}),
+            ("copied elsewhere", "all", {}),
+            ("copied, without Triton's part", "without", {}),
+            ("copied, Triton's part alone", "alone", {}),
+            ("copied, no compiler on PATH", "all", {"PATH": str(nothing), "CC": None, "CXX": None}),
+            ("copied, settings not as they were", "all", dict.fromkeys(SETTINGS)),
         )
-        unset = context.work / "unset"
-        _copy(filled, unset, ())
-        plain: dict[str, str | None] = dict.fromkeys(SETTINGS)
-        context.note(**{"copied, settings not as they were": _answer(context, net, unset, environment=plain)})
+        for number, (name, part, changes) in enumerate(rounds):
+            folder = filled if part is None else context.work / f"round-{number}"
+            if part is not None:
+                _copy(filled, folder, part)
+            facts = _answer(context, net, folder, environment={**environment, **changes})
+            context.note(**{name: {**facts, "compilerRuns": runs(counts)}})
 
     return run
 
 
-def _copy(source: Path, target: Path, drop: tuple[str, ...] | None) -> None:
-    if drop is None:
-        shutil.copytree(source / "triton", target / "triton") if (source / "triton").exists() else target.mkdir()
+def _copy(source: Path, target: Path, part: str) -> None:
+    """Copy `all` of a cache directory, or it `without` Triton's part, or that `alone`."""
+    if part != "alone":
+        without = shutil.ignore_patterns("triton") if part == "without" else None
+        shutil.copytree(source, target, ignore=without)
+    elif (source / "triton").exists():
+        shutil.copytree(source / "triton", target / "triton")
     else:
-        shutil.copytree(
-            source, target, ignore=lambda place, names: [n for n in names if n in drop and Path(place) == source]
-        )
+        target.mkdir()
 
 
 def autotune(context: Context) -> None:

@@ -50,10 +50,10 @@ def graphs(context: Context) -> None:
         with torch.cuda.graph(graph, stream=side):
             return container.run([x], stream=side.cuda_stream)[0]
 
-    held: list[Any] = []
-    context.attempt("capture", lambda: held.append(capture()) or "captured")
     with torch.inference_mode():
         context.note(eagerMs=timed(lambda: net(x), wait), packageMs=timed(lambda: container.run([x]), wait))
+        held: list[Any] = []
+        context.attempt("capture", lambda: held.append(capture()) or "captured")
         if held:
             graph.replay()
             wait()
