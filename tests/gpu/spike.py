@@ -70,6 +70,7 @@ class Spike:
     device: str
     options: dict[str, str]
     deadline: float
+    patience: float = 1.0
     script: Path = field(default_factory=lambda: Path(sys.argv[0]).resolve())
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -113,7 +114,7 @@ class Spike:
         folder = self.out / "work" / experiment.name
         folder.mkdir(parents=True, exist_ok=True)
         answer, said = folder / "answer.json", folder / "said.txt"
-        seconds = min(float(experiment.seconds), self.deadline - time.monotonic())
+        seconds = min(experiment.seconds * self.patience, self.deadline - time.monotonic())
         command = [sys.executable, str(self.script), "--child", experiment.name, "--device", self.device]
         command += ["--out", str(self.out), "--seconds", f"{seconds:.1f}"]
         command += [f"--option={name}={value}" for name, value in self.options.items()]
@@ -202,7 +203,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for cuda.json and cuda.md")
     parser.add_argument("--device", default="cuda", help="cuda or cpu")
-    parser.add_argument("--limit", type=int, default=LIMIT, help="seconds for everything")
+    parser.add_argument(
+        "--limit",
+        type=int,
+        default=LIMIT,
+        help="seconds for everything; more than the default gives each experiment more, too",
+    )
     parser.add_argument("--lanes", type=int, help="experiments that may run at the same time")
     parser.add_argument("--only", default="", help="names of experiments, with commas; what they need is added")
     parser.add_argument("--pairs", type=int, default=5, help="fresh processes of each way")
@@ -228,7 +234,10 @@ def main() -> int:
     further = {"pairs": str(options.pairs)}
     if options.other_python:
         further["other-python"] = options.other_python
-    spike = Spike(out=options.out, device=options.device, options=further, deadline=time.monotonic() + options.limit)
+    spike = Spike(
+        out=options.out, device=options.device, options=further,
+        deadline=time.monotonic() + options.limit, patience=max(1.0, options.limit / LIMIT),
+    )  # fmt: skip
     lanes = options.lanes or max(1, min(4, (os.cpu_count() or 1) // 4))
     spike.run([each for each in every if each.name in {*wanted, *needed}], lanes=lanes)
     print(f"written: {options.out / 'cuda.json'}, {options.out / 'cuda.md'}")
