@@ -187,12 +187,3 @@ def test_caches_filled_for_one_cpu_class_are_a_clean_miss_for_another(pod, cache
     pod.write((caches, pod.entry(caches, tier="caches", cpu_isa=other)))
     _, (line,) = pod.python(RUN.format(seed=5), compiler=True)  # which compares the answer with eager's
     assert (line["outcome"], line["reason"]) == ("cold", "the compiler caches did not hold it"), line
-
-
-def test_caches_filled_natively_on_another_cpu_are_refused(pod, caches):
-    """Even by a better CPU, which would compile for its own vectors what was written for shorter ones."""
-    lesser = ",".join(sorted({"avx2", "fma"} & usable_flags()))
-    pod.write((caches, pod.entry(caches, tier="caches", cpu_isa=f"Native:{lesser}")))
-    _, (line,) = pod.python(RUN.format(seed=5))
-    assert line["outcome"] == "eager"
-    assert "the caches were filled for Native on another CPU" in line["reason"]
