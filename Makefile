@@ -4,6 +4,7 @@
 #   PREHEAT_CACHE=dir   where builds and downloads are kept (default: ~/.cache/preheat)
 #   KEEP=1              make test and friends: leave the cluster up
 #   ARGS="-k name"      more words for pytest
+#   GPU_PYTHON, OUT     make gpu: the Python with a CUDA torch; a new folder for what was seen (default: build/gpu)
 
 ifndef PYTHON
 PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do \
@@ -11,6 +12,7 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 /
 endif
 CACHE := $(or $(PREHEAT_CACHE),$(HOME)/.cache/preheat)
 VERSION := $(shell $(PYTHON) -c 'import sys; print("{}.{}".format(*sys.version_info))' 2>/dev/null)
+GPU_PYTHON := python3
 VENV := $(CACHE)/venv-$(VERSION)-$(shell sha256sum requirements/dev.txt | cut -c1-16)
 PY := $(VENV)/bin/python
 SOURCES := $(CURDIR)/operator:$(CURDIR)/compiler_job:$(CURDIR)/tests
@@ -21,7 +23,7 @@ LAB = $(PY) -m lab
 WORKERS := -n 2 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint format lock unit test soak bench cluster-up cluster-down cluster-status env images demo demo-down
+.PHONY: help venv lint format lock unit test soak gpu bench cluster-up cluster-down cluster-status env images demo demo-down
 
 help: ## what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +62,11 @@ soak: $(VENV)/.complete ## the long tests in full, and those that break the clus
 	pytest tests/unit --hypothesis-profile=soak $(ARGS)
 	$(LAB) --name soak run --fresh -- pytest -m soak $(ARGS)
 	$(LAB) --name soak run --fresh -- pytest tests/cluster/lab/test_faults.py $(ARGS)
+
+# On a machine with a GPU, with that machine's own torch: no cluster, no network, and of our packages only pytest.
+gpu: ## what a GPU says of what Preheat needs, and the acceptance tests on it
+	PYTHONPATH= $(GPU_PYTHON) tests/gpu/spike.py --out $(or $(OUT),build/gpu)
+	PYTHONPATH=build/gpu-tools $(GPU_PYTHON) -m pytest -c tests/gpu/pytest.ini $(ARGS)
 
 bench: $(VENV)/.complete ## measure and compare; fails on a missed target
 	$(PY) benchmarks/first_answer.py $(ARGS)

@@ -12,7 +12,7 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from preheat_runtime.fingerprint import CPU_CLASSES, NATIVE, cpu_flags, missing_flags
+from preheat_runtime.fingerprint import CPU_CLASSES, NATIVE, missing_flags, usable_flags
 
 from .package_errors import CompilerMissing, InputsRefused, IsaUnavailable
 
@@ -38,7 +38,7 @@ def require_cpu(cpu_isa: str) -> None:
         return
     if cpu_isa not in CPU_CLASSES:
         raise InputsRefused(f"cpuIsa is {cpu_isa!r}; give X86_64_V3, X86_64_V4 or Native", name="cpuIsa")
-    missing = missing_flags(cpu_isa, cpu_flags())
+    missing = missing_flags(cpu_isa, usable_flags())
     if missing:
         raise IsaUnavailable(
             f"this node's CPU lacks {', '.join(sorted(missing))}, so code for {cpu_isa} cannot be proved here; "

@@ -42,6 +42,8 @@ def isa_environment(cpu_isa: str) -> dict[str, str]:
 def cache_key_tag(cpu_isa: str) -> str:
     """Value of `torch.compiler.config.cache_key_tag`: torch's own key does not contain the instruction set.
 
+    `cpu_isa` is what the code needs, as in a fingerprint: for Native with all its flags, or two CPUs would share a key.
+
     Set it as an attribute. As a variable it is read when torch is imported, before any hook runs.
     """
     return f"preheat-isa={cpu_isa}"

@@ -32,6 +32,17 @@ _CODE_FLAG_PREFIXES = (
 )  # fmt: skip
 NATIVE = "Native"
 
+# The same instructions as torch names them when it asks the CPU itself.
+_ASKED = {
+    "abm": "lzcnt", "aes": "aes", "avx": "avx", "avx2": "avx2", "bmi1": "bmi", "bmi2": "bmi2", "f16c": "f16c",
+    "fma": "fma3", "fma4": "fma4", "popcnt": "popcnt", "sha_ni": "sha",
+    "avx512f": "avx512_f", "avx512bw": "avx512_bw", "avx512cd": "avx512_cd", "avx512dq": "avx512_dq",
+    "avx512vl": "avx512_vl", "avx512ifma": "avx512_ifma", "avx512vbmi": "avx512_vbmi",
+    "avx512_vbmi2": "avx512_vbmi2", "avx512_bitalg": "avx512_bitalg", "avx512_vpopcntdq": "avx512_vpopcntdq",
+    "avx512_vnni": "avx512_vnni", "avx512_bf16": "avx512_bf16", "avx512_fp16": "avx512_fp16",
+    "avx_vnni": "avx_vnni", "amx_tile": "amx_tile", "amx_int8": "amx_int8", "amx_bf16": "amx_bf16",
+}  # fmt: skip
+
 
 def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
     """Instruction set flags of this machine's first CPU; empty when the system does not tell."""
@@ -43,6 +54,19 @@ def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
     except OSError:
         pass
     return frozenset()
+
+
+def usable_flags() -> frozenset[str]:
+    """`cpu_flags` without those that the CPU, asked itself, has not; imports torch.
+
+    Both are asked: /proc/cpuinfo may be another machine's (emulators pass the host's on, and it can be mounted over),
+    and a kernel may switch off what the CPU has. A torch that cannot ask leaves it at what the kernel says.
+    """
+    import torch
+
+    ask = getattr(torch.cpu, "get_capabilities", None)
+    said: Mapping[str, Any] = ask() if ask is not None else {}
+    return frozenset(flag for flag in cpu_flags() if said.get(_ASKED.get(flag, ""), True))
 
 
 def needed_isa(cpu_isa: str, flags: frozenset[str] | None = None) -> str:
@@ -178,7 +202,7 @@ def reasons_against(artifact: Fingerprint, *, flags: frozenset[str] | None = Non
     if artifact.machine != platform.machine():
         reasons.append(f"machine {platform.machine()} in the pod, artifact has {artifact.machine}")
     else:
-        missing = missing_flags(artifact.cpu_isa, cpu_flags() if flags is None else flags)
+        missing = missing_flags(artifact.cpu_isa, usable_flags() if flags is None else flags)
         if missing is None:
             reasons.append(f"artifact needs CPU class {artifact.cpu_isa[:40]}, which this version does not know")
         elif missing:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
+from .fingerprint import CPU_CLASSES, NATIVE, needed_isa
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +34,12 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
     if not work:
         return "PREHEAT_WORK_DIR is not set, so there is no place for a writable copy of the caches"
     wanted = cache_environment()
-    isa = candidates[0].fingerprint.cpu_isa.partition(":")[0]
+    # Natively written code is taken for this CPU's own: Inductor would compile for it what was written for another.
+    native = needed_isa(NATIVE)
+    candidates = [each for each in candidates if each.fingerprint.cpu_isa in (*CPU_CLASSES, native)]
+    if not candidates:
+        return "the caches were filled for Native on another CPU"
+    isa = candidates[0].fingerprint.cpu_isa
     folders = ["TORCHINDUCTOR_CACHE_DIR"]
     if any(candidate.fingerprint.device == "cuda" for candidate in candidates):
         folders.append("TRITON_CACHE_DIR")
@@ -43,7 +49,7 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
         return f"the pod sets {', '.join(held)} itself"
     folder = Path(work) / "inductor"
     try:
-        _copy([entry for entry in candidates if entry.fingerprint.cpu_isa.partition(":")[0] == isa], folder)
+        _copy([entry for entry in candidates if entry.fingerprint.cpu_isa == isa], folder)
     except OSError as error:
         return f"the caches cannot be copied to {folder}: {error}"
     # torch settles on its own kernels' instructions at the first look; what is set after that only binds Inductor.

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import emulation
 from preheat_compiler.package import DimRange, ExampleCall, build_package, describe_target
 from preheat_runtime import fingerprint, serve
 from preheat_runtime.manifest import File, Manifest, Piece, Target
@@ -87,7 +88,7 @@ class Pod:
     def work(self) -> Path:
         return self.root / "work"
 
-    def python(self, script: str, *, timeout=300, compiler=False, **environ: str):
+    def python(self, script: str, *, timeout=300, compiler=False, cpu: str | None = None, **environ: str):
         site = self.root / "site"
         if not site.exists():
             site.mkdir(parents=True)
@@ -110,7 +111,8 @@ class Pod:
         if not compiler:
             env["PATH"] = str(site)  # nothing in there can compile
         env.update(environ)
-        done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=timeout)
+        command = [*emulation.command(cpu), sys.executable, "-c", script]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout)
         assert done.returncode == 0, done.stderr[-3000:]
         lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
         return done.stdout, lines

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from preheat_runtime import warm
+from preheat_runtime.fingerprint import usable_flags
 from preheat_runtime.revision import load
 
 pytestmark = pytest.mark.torch
@@ -117,3 +118,13 @@ def test_caches_are_not_used_where_the_pod_has_its_own_directory(pod, trap_descr
     assert "TORCHINDUCTOR_CACHE_DIR" in warm.prepare(revision.candidates, own)
     assert "PREHEAT_WORK_DIR" in warm.prepare(revision.candidates, {})
     assert "cannot be copied" in warm.prepare(revision.candidates, {"PREHEAT_WORK_DIR": str(tmp_path)})
+
+
+def test_caches_filled_natively_on_another_cpu_are_refused(pod, trap_described, tmp_path):
+    """Even by a better CPU, which would compile for its own vectors what was written for shorter ones."""
+    lesser = ",".join(sorted({"avx2", "fma"} & usable_flags()))
+    pod.write((trap_described, pod.entry(trap_described, tier="caches", cpu_isa=f"Native:{lesser}")))
+    revision = load({"PREHEAT_DIR": str(pod.root)})
+    assert [candidate.kind for candidate in revision.candidates] == ["caches"]  # all that the code needs is here
+    assert "Native on another CPU" in warm.prepare(revision.candidates, {"PREHEAT_WORK_DIR": str(tmp_path)})
+    assert not list(tmp_path.glob("inductor*"))

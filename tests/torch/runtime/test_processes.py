@@ -11,6 +11,7 @@ import torch
 
 from preheat_compiler.package import ExampleCall, build_package, describe_target
 from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
+from preheat_runtime.fingerprint import missing_flags, needed_isa, usable_flags
 
 pytestmark = pytest.mark.torch
 
@@ -152,8 +153,10 @@ with torch.no_grad():
 """
 
 
-def test_caches_are_warm_even_after_inductor_was_imported(pod, tmp_path):
-    folder = tmp_path / "artifact"
+@pytest.fixture(scope="module")
+def caches(tmp_path_factory):
+    """A caches artifact for Trap, filled for X86_64_V3."""
+    folder = tmp_path_factory.mktemp("caches") / "artifact"
     caches = folder / CACHE_DIRECTORY
     caches.mkdir(parents=True)
     import importlib.util
@@ -168,6 +171,19 @@ def test_caches_are_warm_even_after_inductor_was_imported(pod, tmp_path):
     env = {**os.environ, **cache_environment(), "TORCHINDUCTOR_CACHE_DIR": str(caches), "PYTHONPATH": str(here)}
     script = WARM.format(isa=isa_environment("X86_64_V3"), tag=cache_key_tag("X86_64_V3"))
     subprocess.run([sys.executable, "-c", script], env=env, check=True, timeout=300)
-    pod.write((folder, pod.entry(folder, tier="caches")))
+    return folder
+
+
+def test_caches_are_warm_even_after_inductor_was_imported(pod, caches):
+    pod.write((caches, pod.entry(caches, tier="caches")))
     _, (line,) = pod.python("import torch._inductor.config\n" + RUN.format(seed=5), compiler=True)
     assert (line["outcome"], line["reason"]) == ("warm", "compiler caches"), line
+
+
+def test_caches_filled_for_one_cpu_class_are_a_clean_miss_for_another(pod, caches):
+    """torch's own key does not tell classes apart: it would take this for a hit, and compute nonsense from it."""
+    classes = ("X86_64_V4", needed_isa("Native"))
+    other = next(each for each in classes if not missing_flags(each, usable_flags()))
+    pod.write((caches, pod.entry(caches, tier="caches", cpu_isa=other)))
+    _, (line,) = pod.python(RUN.format(seed=5), compiler=True)  # which compares the answer with eager's
+    assert (line["outcome"], line["reason"]) == ("cold", "the compiler caches did not hold it"), line

@@ -18,6 +18,31 @@ def test_flags_are_read_from_cpuinfo(tmp_path):
     assert cpu_flags(tmp_path / "none") == frozenset()
 
 
+def test_what_the_kernel_lists_counts_only_as_far_as_the_cpu_agrees(monkeypatch):
+    """An emulator passes the host's /proc/cpuinfo on; code for it would die of SIGILL."""
+    import torch
+
+    def asked(**said):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: said)
+        return fingerprint.usable_flags()
+
+    monkeypatch.setattr(fingerprint, "cpu_flags", lambda: V4 | {"hypervisor"})
+    assert asked(avx512_f=False, lzcnt=False, bmi=True) == (V4 | {"hypervisor"}) - {"avx512f", "abm"}
+    assert asked(avx512_vnni=True) == V4 | {"hypervisor"}  # the kernel may have switched it off
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    assert fingerprint.usable_flags() == V4 | {"hypervisor"}
+
+
+def test_torch_knows_every_flag_of_a_class_that_it_is_asked_for():
+    import torch
+
+    known = torch.cpu.get_capabilities()
+    if known["architecture"] == "x86_64":
+        assert set(fingerprint._ASKED.values()) <= set(known)
+        # No flag of these would be noticed if it were missing; every CPU with the others has them.
+        assert V4 - set(fingerprint._ASKED) == {"movbe", "xsave"}
+
+
 def test_a_class_needs_its_flags_and_a_better_cpu_has_them():
     assert missing_flags("X86_64_V3", V4) == frozenset()
     assert missing_flags("X86_64_V4", V3) == V4 - V3
