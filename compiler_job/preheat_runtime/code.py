@@ -15,7 +15,6 @@ import ctypes
 import enum
 import functools
 import hashlib
-import inspect
 import re
 import sys
 import types
@@ -60,9 +59,16 @@ def is_opaque(module_name: str | None) -> bool:
     return top in OPAQUE_PACKAGES or top in sys.stdlib_module_names
 
 
-def is_users(module_name: str | None) -> bool:
-    """Whether code of this module is neither opaque nor of an installed package."""
-    return not is_opaque(module_name) and release(top_package(module_name)) is None
+def origins(value: Any) -> tuple[str | None, ...]:
+    """The modules that a function or class is of: what `functools.wraps` puts on it, and where its code really is."""
+    if type(value) is types.FunctionType:
+        return value.__module__, value.__globals__.get("__name__")
+    return (value.__module__,)
+
+
+def is_users(value: Any) -> bool:
+    """Whether a function or class is somebody's own: neither all opaque nor all of installed packages."""
+    return any(not is_opaque(name) and release(top_package(name)) is None for name in origins(value))
 
 
 class CodeDigest:
@@ -293,7 +299,7 @@ class CodeDigest:
             if type(item) is types.FunctionType:
                 self._watch.add_name(module.__dict__, key)
                 self.put("global", key, item.__module__, item.__qualname__)
-                if is_users(item.__module__):
+                if is_users(item):
                     self.value(item)
             elif type(item) in _NUMBERS:
                 self._watch.add_name(module.__dict__, key)
@@ -308,7 +314,7 @@ class CodeDigest:
         if issubclass(value, torch.nn.Module):
             self._watch.add_class(value)
             for name, item in sorted(value.__dict__.items()):
-                if type(item) is types.FunctionType and not is_opaque(item.__module__):
+                if type(item) is types.FunctionType and not all(map(is_opaque, origins(item))):
                     self.put("patched", name)
                     self.function(item)
 
@@ -317,8 +323,8 @@ class CodeDigest:
         self._later(self._function_body, value)
 
     def _function_body(self, value: Any) -> None:
-        library = None if is_opaque(value.__module__) else release(top_package(value.__module__))
-        if library is not None or is_opaque(value.__module__):
+        if not is_users(value):
+            library = None if is_opaque(value.__module__) else release(top_package(value.__module__))
             self.put("function", value.__module__, value.__qualname__, library)
             if library is not None:
                 self._library_module(value.__module__)
@@ -428,6 +434,6 @@ def patched_torch() -> list[tuple[str, Callable[..., Any]]]:
         ("torch.nn.Module", torch.nn.Module.__dict__),
     ):
         for name, item in list(members.items()):
-            if type(item) is types.FunctionType and not is_opaque(item.__module__) and name != "compile":
-                found.append((f"{space}.{name}", inspect.unwrap(item)))
+            if type(item) is types.FunctionType and name != "compile" and not all(map(is_opaque, origins(item))):
+                found.append((f"{space}.{name}", item))
     return sorted(found, key=lambda pair: pair[0])

@@ -53,15 +53,13 @@ def release(top: str) -> str | None:
     return None
 
 
-def foreign_parts(
-    value: Any, is_foreign: Callable[[str | None], bool], depth: int = _DEPTH
-) -> Iterator[tuple[str, Any]]:
+def foreign_parts(value: Any, is_foreign: Callable[[Any], bool], depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
     """Functions and classes of foreign code that `value` (a class, an object, a dict, a list) holds, with their place."""
     # By type() alone: asking a lazy object for its class would load what it stands for.
     for name, item in _members(value):
         inner = _plain(item)
         if type(inner) is types.FunctionType or issubclass(type(inner), type):
-            if is_foreign(inner.__module__):
+            if is_foreign(inner):
                 yield name, inner
         elif depth and issubclass(type(inner), (dict, list, tuple)):
             for place, found in foreign_parts(inner, is_foreign, depth - 1):

@@ -1,5 +1,6 @@
 """Models of installed packages: known by what pip wrote down, and by what others have put into them."""
 
+import functools
 import itertools
 import subprocess
 import sys
@@ -111,7 +112,21 @@ def replaced(x):
     return x - 1
 
 
+def wrapped(function):
+    """As people patch: the new function claims to be the old one."""
+
+    @functools.wraps(function)
+    def wrapper(*args):
+        return function(*args) * 2
+
+    return wrapper
+
+
 CHANGES = {
+    "a global that claims to be the old one": lambda nets, helpers: setattr(nets, "helper", wrapped(nets.helper)),
+    "a method that claims to be the old one": lambda nets, helpers: setattr(
+        nets.Net, "activate", wrapped(nets.Net.activate)
+    ),
     "a global of its module": lambda nets, helpers: setattr(nets, "helper", replaced),
     "a method": lambda nets, helpers: setattr(nets.Net, "activate", lambda self, x: x),
     "two methods swapped": lambda nets, helpers: setattr(nets.Net, "activate", nets.Net.other),
@@ -206,3 +221,44 @@ def test_a_module_that_holds_too_much_to_read_cannot_be_compared():
     net.deep = deep
     (said,) = identity(net).unknown
     assert "cannot be read to their end" in said
+
+
+@pytest.mark.parametrize("factor", [2, 3])
+def test_a_function_of_torch_that_claims_to_be_the_old_one_counts_by_its_content(factor, monkeypatch):
+    net = torch.nn.ReLU()
+    before = identity(net)
+
+    def double(function):
+        @functools.wraps(function)
+        def wrapper(*args, **kwargs):
+            return function(*args, **kwargs) * 2
+
+        return wrapper
+
+    real = torch.nn.functional.relu
+    monkeypatch.setattr(torch.nn.functional, "relu", double(real))
+    doubled = identity(net)
+    assert difference(doubled, before)
+    other = double if factor == 2 else wrapped_thrice
+    monkeypatch.setattr(torch.nn.functional, "relu", other(real))
+    assert (difference(identity(net), doubled) is None) == (factor == 2)
+
+
+def wrapped_thrice(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs) * 3
+
+    return wrapper
+
+
+def test_a_users_function_that_torch_decorates_counts_by_its_content():
+    def build(add):
+        scope = {"torch": torch, "__name__": "users_code"}
+        exec(f"@torch.no_grad()\ndef step(x): return x + {add}", scope)
+        net = torch.nn.Linear(2, 2)
+        net.step = scope["step"]
+        return identity(net)
+
+    assert difference(build(1), build(1)) is None
+    assert difference(build(1), build(2))
