@@ -6,6 +6,20 @@ import torch
 from torch import nn
 
 
+class SmallWeights(nn.Module):
+    """Weights of the kinds that compilers bake into code: a bias of eight, a scalar, a norm of eight, a folded one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8, 8)
+        self.norm = nn.BatchNorm2d(8)
+        self.scale = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, image: torch.Tensor, *, twice: bool = False) -> dict[str, torch.Tensor]:
+        y = self.outer(torch.relu(self.norm(self.inner(image))).mean((-1, -2))) * self.scale.exp()
+        return {"classes": y.softmax(-1), "scores": y + y if twice else y}
+
+
 class Printing(nn.Module):
     """A graph break: it prints, as people do while they look for a fault."""
 
@@ -82,6 +96,10 @@ class Sampling(nn.Module):
 def _seeded(kind: type[nn.Module]) -> nn.Module:
     torch.manual_seed(0)
     return kind().eval()
+
+
+def small_weights() -> nn.Module:
+    return _seeded(SmallWeights)
 
 
 def printing() -> nn.Module:

@@ -38,10 +38,11 @@ class Served:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run of the driver; `app` is the container's working directory."""
+    """One run of the driver; `app` is the container's working directory, `python` that of its image."""
 
     architecture: Architecture
     app: Path
+    python: str
     target: dict[str, Any]
     report: dict[str, Any]
     said: str
@@ -68,7 +69,7 @@ class Job:
         words = [factory(self.architecture), self.architecture.path]
         words += [json.dumps(self.architecture.bucket), json.dumps(self.architecture.sizes)]
         done = subprocess.run(
-            [sys.executable, "-m", "architectures.answer", *words],
+            [self.python, "-m", "architectures.answer", *words],
             cwd=self.app, env=env, capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         if done.returncode:
@@ -82,7 +83,9 @@ def factory(architecture: Architecture) -> str:
     return f"architectures.{architecture.factory}"
 
 
-def compile_architecture(architecture: Architecture, folder: Path, site: Path, *, seconds: int = 900) -> Job:
+def compile_architecture(
+    architecture: Architecture, folder: Path, site: Path, *, seconds: int = 900, python: str = sys.executable
+) -> Job:
     """Run the driver on it in `folder`; `site` holds transformers and diffusers, as the image's site-packages would."""
     app = folder / "app"
     shutil.copytree(HERE, app / "architectures", ignore=shutil.ignore_patterns("__pycache__"))
@@ -101,14 +104,14 @@ def compile_architecture(architecture: Architecture, folder: Path, site: Path, *
     words = ["--request", "request.json", "--out", "out", "--termination-log", "termination"]
     env = {**os.environ, **architecture.environment, "PYTHONPATH": str(site)}
     done = subprocess.run(
-        [sys.executable, str(LAUNCHER), *words],
+        [python, str(LAUNCHER), *words],
         cwd=app, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds + 60, check=False,
     )  # fmt: skip
     if done.returncode:
         raise AssertionError(f"{architecture.name}: the driver ended with {done.returncode}: {done.stdout[-3000:]}")
     (target,) = json.loads((app / "out" / "result.json").read_text())["targets"]
     report = json.loads((app / "out" / target["directory"] / "report.json").read_text())
-    return Job(architecture=architecture, app=app, target=target, report=report, said=done.stdout)
+    return Job(architecture=architecture, app=app, python=python, target=target, report=report, said=done.stdout)
 
 
 def prepared(architecture: Architecture) -> tuple[Architecture, Path]:

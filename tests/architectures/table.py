@@ -109,6 +109,11 @@ ARCHITECTURES = (
     Architecture(name="vae_decoder", factory="diffusion:autoencoder", path="decoder", args=(tensor(1, 4, 16, 16),)),
     Architecture(name="crepe", factory="audio:crepe", args=(tensor(1, 1024),), real_size=True, min_speedup="1.05", verdicts=BY_SPEED),
     Architecture(name="lstm_gru", factory="audio:recurrent", args=(tensor(1, 50, 40),), kind="tuple", constants=22),
+    Architecture(
+        name="small_weights", factory="awkward:small_weights", dims=({"name": "batch", "min": 2, "max": 8, "multipleOf": 1},),
+        args=(tensor("batch", 3, 32, 32),), kwargs=(named("twice", {"const": {"type": "Bool", "value": "true"}}),),
+        constants=9, kind="dict", gates=True,
+    ),
     Architecture(name="printing", factory="awkward:printing", args=ROW, tier="caches", says=("SideEffect", "awkward.py:")),
     Architecture(
         name="branching", factory="awkward:branching", args=ROW, kind="dict", tier="caches", says=("ExportFailed", "awkward.py:"), gates=True,
