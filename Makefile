@@ -60,7 +60,7 @@ test: lint ## everything that gates a change, on a cluster made for it
 # tests/cluster/lab/test_faults.py stops the API server and the node, so nothing may run beside it.
 soak: $(VENV)/.complete ## the long tests in full, and those that break the cluster itself
 	pytest tests/unit --hypothesis-profile=soak $(ARGS)
-	$(LAB) --name soak run --fresh -- pytest -m soak $(ARGS)
+	$(LAB) --name soak run --fresh -- pytest -m "soak or matrix" $(ARGS)
 	$(LAB) --name soak run --fresh -- pytest tests/cluster/lab/test_faults.py $(ARGS)
 
 # On a machine with a GPU, with that machine's own torch: no cluster, no network, and of our packages only pytest.

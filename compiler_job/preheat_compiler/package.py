@@ -32,6 +32,7 @@ from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, DimRange, Package
 from .levers import as_served, inductor_options
 from .package_call import ExampleCall, PlannedCall, narrowed, plan_call
 from .package_cpu import inductor_settings, require_compiler, require_cpu, vector_code
+from .package_effects import prints
 from .package_errors import (
     CompileFailed,
     CompilerMissing,
@@ -43,6 +44,7 @@ from .package_errors import (
     NotPackageable,
     OutputAliases,
     PackageError,
+    SideEffect,
     UnbindableConstant,
 )
 from .package_graph import check_bindable, inspect_graph, output_plan, without_texts
@@ -68,6 +70,7 @@ __all__ = [
     "OutputAliases",
     "PackageError",
     "PackageInfo",
+    "SideEffect",
     "UnbindableConstant",
     "build_package",
     "describe_target",
@@ -214,10 +217,10 @@ def _require_cpu_tensors(tensors: Mapping[str, torch.Tensor], call: PlannedCall)
 
 def _export(module: torch.nn.Module, call: PlannedCall, *, autocast: str | None) -> Any:
     try:
-        with warnings.catch_warnings(), _autocast_inside(module, autocast):
+        with warnings.catch_warnings(), _autocast_inside(module, autocast), prints() as printed:
             warnings.simplefilter("ignore")
             with counted(EXPORT):
-                return torch.export.export(module, call.args, dict(call.kwargs), dynamic_shapes=call.export_shapes)
+                program = torch.export.export(module, call.args, dict(call.kwargs), dynamic_shapes=call.export_shapes)
     except MemoryError:
         raise
     except Exception as error:  # torch raises whatever the user's code and its own tracer raise
@@ -225,6 +228,9 @@ def _export(module: torch.nn.Module, call: PlannedCall, *, autocast: str | None)
         raise ExportFailed(
             f"torch.export refused {type(module).__qualname__}: {_first_lines(error)}", where=where
         ) from error
+    if printed:
+        raise SideEffect("the code prints, which a package would not do", where=printed[0])
+    return program
 
 
 @contextmanager

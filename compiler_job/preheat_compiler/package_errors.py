@@ -10,6 +10,7 @@ All carry `.where`, the user's file and line, when torch tells it:
     │   ├── CustomOperator        `.name`: needs an operator that only Python or a C++ extension knows
     │   ├── CompileFailed         Inductor or the C++ compiler failed on the exported graph
     │   ├── OutputAliases         an output shares memory with an input, a parameter or a buffer
+    │   ├── SideEffect            the call does something beside answering: it prints
     │   └── IdentityUnknown       `.name`: something in the module has no content that can be compared between processes
     ├── InputsRefused             the example call does not fit the module's signature, or has leaves other than tensors and constants
     ├── CompilerMissing           no working C++ compiler in the image
@@ -50,6 +51,10 @@ class CustomOperator(NotPackageable):
 
 class OutputAliases(NotPackageable):
     """An output shares memory with an input, a parameter or a buffer."""
+
+
+class SideEffect(NotPackageable):
+    """The call does something beside answering that a package would not do."""
 
 
 class IdentityUnknown(NotPackageable):

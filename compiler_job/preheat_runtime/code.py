@@ -1,8 +1,8 @@
 """A digest of Python code and of the values it refers to, equal in every process that would compute the same.
 
 Why it exists: source text is slow to read and often absent, and says nothing of a helper that was replaced or a global
-that was set. What is hashed here is the compiled code, the constants in it, and, followed transitively outside torch
-and the standard library, every function, class and value it can reach by name. File names, line numbers and the name of
+that was set. What is hashed here is the compiled code, the constants in it, and, followed transitively outside torch, the
+standard library and installed packages (see `libraries`), every function, class and value it can reach by name. File names, line numbers and the name of
 the module a class was imported from are left out, so that `model.Net` and `__main__.Net` are the same.
 
 What has no content that can be compared between processes is collected in `unknown`. Every dict, list and class that
@@ -15,13 +15,15 @@ import ctypes
 import enum
 import functools
 import hashlib
-import inspect
 import re
 import sys
 import types
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from .libraries import OF_THE_PROCESS, foreign_parts, release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -57,19 +59,41 @@ def is_opaque(module_name: str | None) -> bool:
     return top in OPAQUE_PACKAGES or top in sys.stdlib_module_names
 
 
-class CodeDigest:
-    """One digest being made; `modules` maps id(submodule) to its path in the tree that is being described."""
+def origins(value: Any) -> tuple[str | None, ...]:
+    """The modules that a function or class is of: what `functools.wraps` puts on it, and where its code really is."""
+    if type(value) is types.FunctionType:
+        return value.__module__, value.__globals__.get("__name__")
+    return (value.__module__,)
 
-    def __init__(self, *, watch: Watch, modules: dict[int, str]) -> None:
+
+def is_users(value: Any) -> bool:
+    """Whether a function or class is somebody's own: neither all opaque nor all of installed packages."""
+    return any(not is_opaque(name) and release(top_package(name)) is None for name in origins(value))
+
+
+class CodeDigest:
+    """One digest being made.
+
+    `modules` and `tensors` map ids of submodules, parameters and buffers to their paths in the tree that is described.
+    """
+
+    def __init__(self, *, watch: Watch, modules: dict[int, str], tensors: dict[int, str]) -> None:
         self.unknown: list[str] = []
         self._watch = watch
         self._modules = modules
+        self._tensors = tensors
+        # Code refers to code in chains far longer than Python's stack is deep, so it waits here for its turn.
+        self._waiting: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._seen: dict[int, int] = {}
+        self._scanned: set[str] = set()
         self._keep: list[object] = []  # an id is only valid while its object lives
         self._hash = hashlib.sha256()
 
     def hexdigest(self) -> str:
         """128 bits are plenty against accidents, and keep target.json small."""
+        while self._waiting:
+            visit, value = self._waiting.popleft()
+            visit(value)
         return self._hash.hexdigest()[:32]
 
     def put(self, *parts: object) -> None:
@@ -87,6 +111,11 @@ class CodeDigest:
         self._seen[id(value)] = len(self._seen)
         self._keep.append(value)
         return False
+
+    def _later(self, visit: Callable[[Any], None], value: Any) -> None:
+        if not self._again(value):
+            self.put("later", self._seen[id(value)])
+            self._waiting.append((visit, value))
 
     def value(self, value: Any) -> None:
         """Add any value; the order of the tests is from the frequent to the rare."""
@@ -124,8 +153,9 @@ class CodeDigest:
         self.put("dict", type(value).__name__, len(value))
         self._watch.add_dict(value)
         for key, item in value.items():
-            self.value(key)
-            self.value(item)
+            if key not in OF_THE_PROCESS:
+                self.value(key)
+                self.value(item)
 
     def _module(self, value: torch.nn.Module) -> None:
         path = self._modules.get(id(value))
@@ -134,6 +164,11 @@ class CodeDigest:
             self.unknown.append(f"a {type(value).__qualname__} that is not registered as a submodule")
 
     def _tensor(self, value: torch.Tensor) -> None:
+        path = self._tensors.get(id(value))
+        if path is not None:
+            # A weight in a second place, as recurrent layers keep theirs: the pod's own is used, whatever it holds.
+            self.put("weight", path)
+            return
         self.put("tensor", tuple(value.shape), str(value.dtype), str(value.device), str(value.layout))
         if value.device.type == "cpu" and value.layout is torch.strided and type(value) in _PLAIN_TENSORS:
             plain = value.detach()
@@ -160,6 +195,9 @@ class CodeDigest:
         elif isinstance(value, property):
             for part in (value.fget, value.fset):
                 self.value(part)
+        elif isinstance(value, types.UnionType | types.GenericAlias):
+            self.put("type", type(value).__name__)
+            self.value(value.__args__)
         elif isinstance(value, functools.partial):
             self.put("partial")
             self.value(value.func)
@@ -188,10 +226,11 @@ class CodeDigest:
         return True
 
     def _alone(self, value: Any) -> str:
-        part = CodeDigest(watch=self._watch, modules=self._modules)
+        part = CodeDigest(watch=self._watch, modules=self._modules, tensors=self._tensors)
         part.value(value)
+        digest = part.hexdigest()
         self.unknown += part.unknown
-        return part.hexdigest()
+        return digest
 
     def _object(self, kind: type, value: Any) -> None:
         if self._again(value):
@@ -217,37 +256,78 @@ class CodeDigest:
             self.value(getattr(value, name, None))
 
     def class_(self, value: type) -> None:
-        """Add a class: by name when it belongs to torch or the standard library, else by all it is made of."""
-        if self._again(value):
-            return
+        """Add a class: by name when it belongs to a library, else by all it is made of."""
+        self._later(self._class_body, value)
+
+    def _class_body(self, value: type) -> None:
         if is_opaque(value.__module__):
             self.put("class", value.__module__, value.__qualname__)
             self._foreign_parts(value)
             return
-        self.put("class", value.__qualname__)
+        library = release(top_package(value.__module__))
+        self.put("class", value.__module__ if library else None, value.__qualname__, library)
         for base in value.__mro__[1:]:
             self.class_(base)
         self._watch.add_class(value)
+        if library is not None:
+            self._library_class(value)
+            return
         for name, item in sorted(value.__dict__.items()):
             if name not in _BORING_CLASS_ATTRIBUTES:
                 self.put("attribute", name)
                 self.value(item)
+
+    def _library_class(self, value: type) -> None:
+        """What others have put into a class of an installed package, and into the module that defines it."""
+        for name, item in sorted(foreign_parts(value, is_users), key=lambda pair: pair[0]):
+            self.put("patched", name)
+            self.value(item)
+        for name, item in sorted(value.__dict__.items()):
+            if isinstance(item, types.FunctionType):
+                # Swapping two of its own methods leaves no foreign code behind.
+                self.put(name, item.__module__, item.__qualname__)
+            elif type(item) in _NUMBERS:
+                self.put(name, item)
+        self._library_module(value.__module__)
+
+    def _library_module(self, name: str) -> None:
+        module = sys.modules.get(name)
+        if module is None or name in self._scanned:
+            return
+        self._scanned.add(name)
+        for key, item in sorted(module.__dict__.items(), key=lambda pair: pair[0]):
+            if type(item) is types.FunctionType:
+                self._watch.add_name(module.__dict__, key)
+                self.put("global", key, item.__module__, item.__qualname__)
+                if is_users(item):
+                    self.value(item)
+            elif type(item) in _NUMBERS:
+                self._watch.add_name(module.__dict__, key)
+                self.put("global", key, item)
+            elif not key.startswith("__") and not issubclass(type(item), types.ModuleType | type):
+                for place, found in sorted(foreign_parts(item, is_users), key=lambda pair: pair[0]):
+                    self.put("patched", key, place)
+                    self.value(found)
 
     def _foreign_parts(self, value: type) -> None:
         """Methods that somebody put into a class of torch's."""
         if issubclass(value, torch.nn.Module):
             self._watch.add_class(value)
             for name, item in sorted(value.__dict__.items()):
-                if type(item) is types.FunctionType and not is_opaque(item.__module__):
+                if type(item) is types.FunctionType and not all(map(is_opaque, origins(item))):
                     self.put("patched", name)
                     self.function(item)
 
     def function(self, value: Any) -> None:
-        """Add a function: its code, defaults, closure, and the globals its code names."""
-        if self._again(value):
-            return
-        if is_opaque(value.__module__):
-            self.put("function", value.__module__, value.__qualname__)
+        """Add a function: its code, defaults, closure, and the globals its code names; of a library its name."""
+        self._later(self._function_body, value)
+
+    def _function_body(self, value: Any) -> None:
+        if not is_users(value):
+            library = None if is_opaque(value.__module__) else release(top_package(value.__module__))
+            self.put("function", value.__module__, value.__qualname__, library)
+            if library is not None:
+                self._library_module(value.__module__)
             return
         code: types.CodeType = value.__code__
         self.put("function")
@@ -308,6 +388,7 @@ class CodeDigest:
         self._seen.pop(id(module), None)  # other functions take other names out of it
 
 
+_NUMBERS = (bool, int, float)
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _BUILTIN_CALLABLES: tuple[type, ...] = (
     types.BuiltinFunctionType,
@@ -353,6 +434,6 @@ def patched_torch() -> list[tuple[str, Callable[..., Any]]]:
         ("torch.nn.Module", torch.nn.Module.__dict__),
     ):
         for name, item in list(members.items()):
-            if type(item) is types.FunctionType and not is_opaque(item.__module__) and name != "compile":
-                found.append((f"{space}.{name}", inspect.unwrap(item)))
+            if type(item) is types.FunctionType and name != "compile" and not all(map(is_opaque, origins(item))):
+                found.append((f"{space}.{name}", item))
     return sorted(found, key=lambda pair: pair[0])

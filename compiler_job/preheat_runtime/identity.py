@@ -7,17 +7,19 @@ package answers for the other once its own weights are bound.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .code import CodeDigest, patched_torch
+from .libraries import OF_THE_PROCESS
 from .package import Identity, ModuleIdentity, TensorIdentity
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 #: What every nn.Module has and what does not change what it computes; hooks are looked at on their own.
 _BOILERPLATE = frozenset(torch.nn.Module().__dict__) - {"training"} | {"_compiled_call_impl"}
@@ -49,6 +51,11 @@ def describe(module: torch.nn.Module) -> Described:
     tree = list(module.named_modules(remove_duplicate=False))
     for path, part in tree:
         paths.setdefault(id(part), path)
+    tensors = dict(_tensors(module))
+    places: dict[int, str] = {}
+    for path, tensor in tensors.items():
+        places.setdefault(id(tensor), path)
+    new_digest = functools.partial(CodeDigest, watch=watch, modules=paths, tensors=places)
     classes: dict[type, str] = {}
     unknown: list[str] = []
     modules: dict[str, ModuleIdentity] = {}
@@ -56,17 +63,10 @@ def describe(module: torch.nn.Module) -> Described:
     for path, part in tree:
         kind = type(part)
         if kind not in classes:
-            digest = CodeDigest(watch=watch, modules=paths)
-            digest.class_(kind)
-            unknown += digest.unknown
-            classes[kind] = digest.hexdigest()
-        attributes = CodeDigest(watch=watch, modules=paths)
-        attributes.put("same as", paths[id(part)])
-        for name, value in sorted(part.__dict__.items()):
-            if name not in _BOILERPLATE:
-                attributes.put(name)
-                attributes.value(value)
-        unknown += [f"{path or 'the module'} has {what}" for what in attributes.unknown]
+            classes[kind], more = _digest(new_digest(), functools.partial(CodeDigest.class_, value=kind))
+            unknown += more
+        attributes, more = _digest(new_digest(), functools.partial(_add_attributes, part=part, path=paths[id(part)]))
+        unknown += [f"{path or 'the module'} has {what}" for what in more]
         for container in (part.__dict__, part._parameters, part._buffers, part._modules):
             watch.add_dict(container)
         for hooks in HOOK_DICTS:
@@ -74,26 +74,43 @@ def describe(module: torch.nn.Module) -> Described:
             watch.add_dict(held)  # empty now; one that is added later must be seen
             if held:
                 hooked = path or "the module"
-        modules[path] = ModuleIdentity(
-            class_name=kind.__qualname__, code=classes[kind], attributes=attributes.hexdigest()
-        )
-    tensors = dict(_tensors(module))
-    patches = CodeDigest(watch=watch, modules=paths)
-    for name, function in patched_torch():
-        patches.put(name)
-        patches.value(function)
+        modules[path] = ModuleIdentity(class_name=kind.__qualname__, code=classes[kind], attributes=attributes)
+    patches, more = _digest(new_digest(), _add_patches)
     watch.arm()
     return Described(
         identity=Identity(
             modules=modules,
             tensors=_tensor_identities(module, tensors),
-            patches=patches.hexdigest(),
-            unknown=tuple(unknown + patches.unknown),
+            patches=patches,
+            unknown=tuple(unknown + more),
         ),
         watch=watch,
         tensors=tensors,
         hooked=hooked,
     )
+
+
+def _digest(digest: CodeDigest, fill: Callable[[CodeDigest], None]) -> tuple[str, list[str]]:
+    """The digest of what `fill` adds, and what of it cannot be compared: all of it when there is too much."""
+    try:
+        fill(digest)
+        return digest.hexdigest(), digest.unknown
+    except RecursionError as error:
+        return "unknown", [f"code or values that cannot be read to their end ({error})"]
+
+
+def _add_attributes(digest: CodeDigest, part: torch.nn.Module, path: str) -> None:
+    digest.put("same as", path)
+    for name, value in sorted(part.__dict__.items()):
+        if name not in _BOILERPLATE and name not in OF_THE_PROCESS:
+            digest.put(name)
+            digest.value(value)
+
+
+def _add_patches(digest: CodeDigest) -> None:
+    for name, function in patched_torch():
+        digest.put(name)
+        digest.value(function)
 
 
 def _tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

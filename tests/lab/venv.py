@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lab import debian
 from lab.command import LabError, run
-from lab.paths import REPOSITORY, cache_root
+from lab.paths import REPOSITORY, cache_root, locked_file
 from lab.progress import step
 
 if TYPE_CHECKING:
@@ -58,6 +58,20 @@ def ensure() -> Path:
     return place
 
 
+def packages(requirements: Path) -> Path:
+    """A folder with these pinned packages alone, to be put on PYTHONPATH: what an image has beside torch. Made when absent."""
+    place = path(requirements).with_name(path(requirements).name.replace("venv-", "packages-", 1))
+    with locked_file(cache_root() / ".packages"):
+        if not (place / ".complete").exists():
+            uv = ensure_uv()
+            with step(f"installing {requirements.relative_to(REPOSITORY)}", usually="20 s"):
+                shutil.rmtree(place, ignore_errors=True)
+                words = [uv, "pip", "install", "-q", "--no-deps", "--require-hashes", "--python", sys.executable]
+                run([*words, "--target", str(place), "-r", str(requirements)], timeout=900, env=_environment())
+                (place / ".complete").touch()
+    return place
+
+
 def ensure_uv() -> str:
     """The path of the pinned uv, installed into an environment of its own."""
     place = path(_BOOTSTRAP)
@@ -85,6 +99,7 @@ def lock() -> None:
     steps = {
         "requirements/operator.txt": ["pyproject.toml"],
         "requirements/dev.txt": ["pyproject.toml", "--group", "dev", "--constraint", "requirements/operator.txt"],
+        "requirements/architectures.txt": ["requirements/architectures.in", "--constraint", "requirements/dev.txt"],
         "requirements/bootstrap.txt": ["requirements/bootstrap.in"],
         "requirements/build.txt": ["requirements/build.in"],
         "examples/requirements.txt": ["examples/requirements.in", "--constraint", "requirements/dev.txt", *slim],

@@ -88,6 +88,12 @@ class _Slotless:
     __slots__ = ()
 
 
+class Prints(nn.Module):
+    def forward(self, x):
+        print("largest", x.max().item())
+        return x + 1
+
+
 def hooked():
     net = nn.Linear(8, 8)
     net.register_forward_hook(lambda module, args, output: output * 2)
@@ -117,6 +123,7 @@ REFUSED = [
     (Hidden, package.IdentityUnknown, "not registered as a submodule"),
     (Opaque, package.IdentityUnknown, "has an object of type"),
     (hooked, package.NotPackageable, "hooks"),
+    (Prints, package.SideEffect, "prints"),
 ]
 
 
@@ -132,13 +139,17 @@ def test_training_batch_norm_writes_to_its_statistics(tmp_path):
         build_package(trained(), X, dynamic_shapes=None, out=tmp_path, cpu_isa="X86_64_V3")
 
 
-def test_an_export_error_names_the_users_line(tmp_path):
-    with pytest.raises(package.ExportFailed) as caught:
-        build(Branches(), tmp_path)
+@pytest.mark.parametrize(
+    ("make", "error", "code"),
+    [(Branches, package.ExportFailed, "if x.sum() > 0:"), (Prints, package.SideEffect, "print(")],
+)
+def test_an_error_names_the_users_line(tmp_path, make, error, code):
+    with pytest.raises(error) as caught:
+        build(make(), tmp_path)
     lines = Path(__file__).read_text().splitlines()
     file, _, number = caught.value.where.rpartition(":")
     assert file == __file__
-    assert "if x.sum() > 0" in lines[int(number) - 1]
+    assert code in lines[int(number) - 1]
 
 
 INPUTS = [

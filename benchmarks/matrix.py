@@ -1,0 +1,157 @@
+"""What became of each architecture: a table of real models through the real compile driver.
+
+Why it exists: a claim about "models" is worth what the list of models is worth. Each row comes from the driver's own files
+and from a fresh process that was served the artifact; speed is this machine's, all else is held to `architectures.table`.
+Rows are written as they come, so `--only` renews some and keeps the rest; each says commit, date and machine. Exits 1 when a
+row is not as the table of expectations says.
+
+    python benchmarks/matrix.py [--only NAME …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import torch
+from first_answer import ROOT, machine
+
+from architectures.check import faults
+from architectures.job import compile_architecture, prepared
+from architectures.table import ARCHITECTURES, BY_NAME, Architecture
+from preheat_compiler.decide import decide
+from preheat_compiler.intervals import Interval
+from preheat_compiler.request import KeepIf
+
+#: keepIf.minSpeedup where a CompiledModel gives none.
+USUAL_GATE = Decimal("1.05")
+
+
+def row(architecture: Architecture) -> dict[str, Any]:
+    """Compile it, serve it, and say what was seen."""
+    with tempfile.TemporaryDirectory(prefix="preheat-matrix-") as folder:
+        ready, packages = prepared(architecture)
+        job = compile_architecture(ready, Path(folder) / "job", packages)
+        served = job.serve(Path(folder) / "served", packages) if job.target["tier"] else None
+    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    target, report = job.target, job.report
+    built = "package" if "package" in report else "caches" if "speed" in report else None
+    return {
+        "name": architecture.name,
+        "real_size": architecture.real_size,
+        "tier": built if "fallbacks" not in report else "caches",
+        "verdict": target["verdict"],
+        "reason": target["reason"],
+        "message": target["message"].replace(f"{folder}/job/app/", ""),
+        "min_speedup": architecture.min_speedup,
+        "usual_gate": usual_gate(target),
+        "figures": target["figures"],
+        "constants": report.get("package", [{}])[0].get("constants"),
+        "served": served and {"outcomes": served.outcomes, **served.answer},
+        "faults": faults(job, served),
+        "commit": subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown",
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": machine(),
+        "torch": torch.__version__,
+    }
+
+
+def usual_gate(target: dict[str, Any]) -> str | None:
+    """The reason that the usual gate on speed would have given to these figures."""
+    figures = target["figures"]
+    if "speedup" not in figures:
+        return None
+    estimate, low, high = (float(figures[name]) for name in ("speedup", "speedupLow", "speedupHigh"))
+    interval = Interval(estimate=estimate, low=low, high=high, samples=0)
+    keep_if = KeepIf(min_speedup=USUAL_GATE, max_error=None)
+    return decide(keep_if, error=0.0, allowed=1.0, speedup=interval).reason
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as Markdown."""
+    about = (
+        "Real architectures through the compile driver, each in a Job of its own, and then served in a fresh process that sees the artifact "
+        "alone. `python benchmarks/matrix.py` makes this file; what is expected of each, and why, is in `tests/architectures/table.py`, and "
+        "`tests/torch/matrix` holds every change to it. Weights are random from a fixed seed, but for `crepe`, whose pretrained ones are in a "
+        "package. **Bold**: the architecture at its real size; the others are small configurations. Only speed is the machine's: "
+        '`minSpeedup` was "0" where it is not said, so that everything was proved; *at 1.05* is what the usual gate would have said. '
+        "*Error* is the largest that the driver saw, and the largest that an independent calculation saw in the served process. "
+        "First answers are from the start of the process, which takes most of it to import torch and the model's library."
+    )
+    head = ["architecture", "parameters", "tier", "verdict", "at 1.05", "eager p50, ms", "compiled p50, ms", "speedup (95 %)", "error", "first answer eager / served, s", "compile, s", "artifact, KB", "tensors bound"]  # fmt: skip
+    lines = ["# Architectures", "", about, "", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    lines += [f"| {' | '.join(cells(each))} |" for each in rows]
+    lines += ["", "## Why not a package, and why Failed", ""]
+    lines += [f"- `{each['name']}`: {' '.join(each['message'].split())}" for each in rows if each["tier"] != "package"]
+    lines += ["", "## On what", ""]
+    places: dict[str, list[str]] = {}
+    for each in rows:
+        place = f"commit {each['commit']}, {each['date']}, {each['machine']}, torch {each['torch']}"
+        places.setdefault(place, []).append(each["name"])
+    lines += [f"- {place}: {', '.join(names)}" for place, names in places.items()]
+    return "\n".join([*lines, ""])
+
+
+def cells(each: dict[str, Any]) -> list[str]:
+    """One line of the table."""
+    figures, served = each["figures"], each["served"]
+
+    def figure(name: str, form: str = "{:.1f}", scale: float = 1.0) -> str:
+        return form.format(float(figures[name]) * scale) if name in figures else "–"
+
+    speedup = "–"
+    if "speedup" in figures:
+        speedup = f"{figure('speedup', '{:.2f}')} ({figure('speedupLow', '{:.2f}')}–{figure('speedupHigh', '{:.2f}')})"
+    error = figure("maxError", "{:.0e}") + (f", {max(served['errors']):.0e}" if served else "")
+    gate = "" if each["min_speedup"] == "0" else f" (minSpeedup {each['min_speedup']})"
+    return [
+        f"**{each['name']}**" if each["real_size"] else each["name"],
+        f"{served['parameters'] / 1e6:.1f} M" if served else "–",
+        each["tier"] or "–",
+        f"{each['verdict']} {each['reason']}{gate}",
+        {"Faster": "Kept", "SpeedupBelowMinimum": "Rejected"}.get(each["usual_gate"], "–"),
+        figure("eagerP50Ms", "{:.2f}"),
+        figure("compiledP50Ms", "{:.2f}"),
+        speedup,
+        error,
+        f"{figure('eagerFirstAnswerSeconds')} / {figure('firstAnswerSeconds')}",
+        figure("compileSeconds", "{:.0f}"),
+        figure("sizeBytes", "{:.0f}", 1e-3),
+        str(each["constants"] or "–"),
+    ]
+
+
+def main() -> int:
+    """Run the architectures, renew their rows, and say whether all are as expected."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=list(BY_NAME), default=list(BY_NAME), metavar="NAME")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "measured")
+    arguments = parser.parse_args()
+    place = arguments.out / "architectures.json"
+    rows = {each["name"]: each for each in json.loads(place.read_text())} if place.exists() else {}
+    bad = []
+    for name in arguments.only:
+        begin = time.monotonic()
+        found = rows[name] = row(BY_NAME[name])
+        print(
+            f"{name}: {found['verdict']} {found['reason']} {found['tier']}, {time.monotonic() - begin:.0f} s",
+            flush=True,
+        )
+        for fault in found["faults"]:
+            bad.append(name)
+            print(f"  NOT AS EXPECTED: {fault}", flush=True)
+        ordered = [rows[each.name] for each in ARCHITECTURES if each.name in rows]
+        place.write_text(json.dumps(ordered, indent=2) + "\n")
+        place.with_suffix(".md").write_text(table(ordered))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""Which versions of torch the compile driver and the runtime work with: each in an environment of its own.
+
+Why it exists: packages rest on parts of torch that no version promises. `features` looks for them by name, and this finds out
+whether what has the names also works: a small model to a package served hot, and one that does not export to caches
+served warm, both proved by the driver and computed once more in the served process. A version must either do all
+that or be refused with a word before anything is compiled; exits 1 when one does neither.
+
+    python benchmarks/torch_versions.py 2.14.1 2.15.0 …       # several GB for each, removed afterwards
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from first_answer import ROOT, machine
+
+from architectures.check import faults
+from architectures.job import compile_architecture
+from architectures.table import BY_NAME
+from lab.paths import cache_root
+from lab.venv import ensure_uv
+
+#: What a CPU's torch does without: see examples/base/Dockerfile.
+LEFT_OUT = ("triton", "cuda-toolkit", "cuda-bindings", "cuda-pathfinder")
+UNUSED = ("cudnn/lib/libcudnn_*", "nvshmem/lib/*.a", "nvshmem/lib/*.bc", "*/include")
+MODELS = ("small_weights", "branching")
+
+
+def environment(version: str) -> Path:
+    """A virtual environment of this Python with that torch; its folder."""
+    place, uv = cache_root() / f"torch-{version}", ensure_uv()
+    if not (place / ".complete").exists():
+        shutil.rmtree(place, ignore_errors=True)
+        env = {**os.environ, "UV_CACHE_DIR": f"{place}.uv", "UV_LINK_MODE": "hardlink"}
+        subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(place)], check=True, env=env)
+        words = [uv, "pip", "compile", "-q", "--no-header", "--no-annotate", "-o", str(place / "requirements.txt"), "-"]
+        words += [f"--no-emit-package={name}" for name in LEFT_OUT]
+        subprocess.run(words, input=f"torch=={version}\nnumpy\n", text=True, check=True, env=env)
+        words = [uv, "pip", "install", "-q", "--no-deps", "--python", str(place / "bin" / "python")]
+        subprocess.run([*words, "-r", str(place / "requirements.txt")], check=True, env=env)
+        shutil.rmtree(f"{place}.uv")
+        for pattern in UNUSED:
+            for path in next(place.glob("lib/python3*/site-packages/nvidia")).glob(pattern):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        (place / ".complete").touch()
+    return place
+
+
+def attempt(name: str, python: str) -> dict[str, Any]:
+    """What becomes of one architecture with that Python's torch."""
+    with tempfile.TemporaryDirectory(prefix="preheat-torch-") as folder:
+        try:
+            job = compile_architecture(BY_NAME[name], Path(folder) / "job", Path(folder) / "nothing", python=python)
+        except AssertionError as error:
+            return {"verdict": "refused", "said": str(error)[-1500:], "faults": []}
+        try:
+            served = job.serve(Path(folder) / "served", Path(folder) / "nothing") if job.target["tier"] else None
+        except AssertionError as error:
+            return {"verdict": job.target["verdict"], "said": str(error)[-1500:], "faults": [str(error)[-1500:]]}
+    target = job.target
+    return {
+        "verdict": f"{target['verdict']} {target['reason']}",
+        "tier": target["tier"],
+        "said": target["message"].replace(f"{folder}/job/app/", ""),
+        "outcomes": served and served.outcomes,
+        "error": served and max(served.answer["errors"]),
+        "figures": target["figures"],
+        "faults": faults(job, served),
+    }
+
+
+def row(version: str) -> dict[str, Any]:
+    """What that version can do; its environment is removed."""
+    place = environment(version)
+    try:
+        probe = "import sys, json; sys.path.insert(0, sys.argv[1])\nfrom preheat_compiler.features import find\nprint(json.dumps(vars(find())))"
+        python = str(place / "bin" / "python")
+        words = [python, "-c", probe, str(ROOT / "compiler_job")]
+        found = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+        models = {} if found["reason"] else {name: attempt(name, python) for name in MODELS}
+    finally:
+        shutil.rmtree(place)
+    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    return {
+        "version": version,
+        "features": found,
+        "models": models,
+        "commit": subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown",
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": machine(),
+        "python": "{}.{}.{}".format(*sys.version_info),
+    }
+
+
+def works(each: dict[str, Any]) -> bool:
+    """Whether all was as it must be."""
+    return bool(each["models"]) and not any(found["faults"] for found in each["models"].values())
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as Markdown."""
+    about = (
+        "Each version of torch from the package registry's default wheels (CUDA builds, run on a CPU) in an environment of its own: a small model "
+        "with the weights that compilers bake in, to a package served hot, and one with control flow on values, to caches served warm. "
+        "*Error* is the largest relative error that an independent calculation saw in the served process. "
+        "`python benchmarks/torch_versions.py VERSION …` makes this file. A version that lacks what packages need is refused "
+        "(`TorchUnsupported`), by looking for it, not by its number."
+    )
+    lines = [
+        "# Versions of torch",
+        "",
+        about,
+        "",
+        "| torch | features | package | caches | works | measured |",
+        "|" + "---|" * 6,
+    ]
+    for each in rows:
+        cells = [each["version"], each["features"]["reason"] or "all there"]
+        for name in MODELS:
+            found = each["models"].get(name, {})
+            outcomes = ", ".join(dict.fromkeys(found.get("outcomes") or ()))
+            error = f", error {found['error']:.0e}" if found.get("error") is not None else ""
+            cells.append(f"{found['verdict']}: {outcomes or 'not served'}{error}" if found else "–")
+        cells += ["yes" if works(each) else "refused" if each["features"]["reason"] else "NO"]
+        cells += [f"{each['commit']}, {each['date']}, {each['machine']}, Python {each['python']}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    words = [f"- {each['version']}: {each['features']['message']}" for each in rows if each["features"]["reason"]]
+    words += [
+        f"- {each['version']}, `{name}`: {' '.join(' '.join(found['faults']).split())[:700]}"
+        for each in rows for name, found in each["models"].items() if found["faults"]
+    ]  # fmt: skip
+    return "\n".join([*lines, *(["", "## What was not as it must be", "", *words] if words else []), ""])
+
+
+def main() -> int:
+    """Try the versions, renew their rows, and say whether each works or is refused."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("versions", nargs="+", metavar="VERSION")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "measured")
+    arguments = parser.parse_args()
+    place = arguments.out / "torch-versions.json"
+    rows = {each["version"]: each for each in json.loads(place.read_text())} if place.exists() else {}
+    for version in arguments.versions:
+        rows[version] = found = row(version)
+        print(
+            f"torch {version}: {'works' if works(found) else found['features']['message'] or 'does not work'}",
+            flush=True,
+        )
+        ordered = sorted(rows.values(), key=lambda each: [int(part) for part in each["version"].split(".")])
+        place.write_text(json.dumps(ordered, indent=2) + "\n")
+        place.with_suffix(".md").write_text(table(ordered))
+    return 0 if all(works(each) or each["features"]["reason"] for each in rows.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
