@@ -21,8 +21,9 @@ from .watch import Watch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: What every nn.Module has and what does not change what it computes; hooks are looked at on their own.
-_BOILERPLATE = frozenset(torch.nn.Module().__dict__) - {"training"} | {"_compiled_call_impl"}
+#: What every nn.Module has and what does not change what it computes; hooks are looked at on their own. The real
+#: torch.compile leaves marks on a module, and a call that went there must not make the next one miss its package.
+_BOILERPLATE = frozenset(torch.nn.Module().__dict__) - {"training"} | {"_compiled_call_impl", "_is_torch_compile"}
 HOOK_DICTS = (
     "_forward_hooks",
     "_forward_pre_hooks",

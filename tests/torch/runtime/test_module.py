@@ -158,3 +158,13 @@ def test_memory_of_replaced_weights_is_not_read_after_it_is_freed(hot, net):
         right(served, net, x)
         right(served, net, x)
     assert not hot.fallbacks
+
+
+@torch.no_grad()
+def test_a_module_that_the_real_torch_compile_has_marked_is_still_hot(hot, nets):
+    net = nets.trap()
+    served = hot(net)
+    assert hot.served(lambda: served(torch.randn(4, 16)))
+    torch.compile(net, backend="eager")  # as for a call that no bucket answers
+    assert "_is_torch_compile" in vars(net)
+    assert hot.served(lambda: served(torch.randn(4, 16)))
