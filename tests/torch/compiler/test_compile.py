@@ -14,6 +14,7 @@ import pytest
 from preheat_compiler.layout import lay_out
 from preheat_compiler.prove import pod_environment, said_by_runtime
 from preheat_compiler.request import read_request
+from preheat_operator.report import render
 from preheat_runtime.package import Target
 from unit.compiler import requests, toolkits
 
@@ -222,8 +223,6 @@ def _may_mount() -> bool:
 
 
 def test_the_report_makes_a_page(mixed: Job) -> None:
-    from preheat_operator.report import render
-
     for module, bucket_name in (("net", "ranged"), ("branching", "one"), ("crashing", "one"), ("typo", "one")):
         files = render((mixed.app / "out" / module / bucket_name / "report.json").read_bytes())
         assert mixed.target(module, bucket_name)["reason"].encode() in files["report.html"]
