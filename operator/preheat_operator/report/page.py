@@ -54,8 +54,8 @@ def _plots(report: Report) -> list[Element]:
     figures = [
         _figure(
             plot, f"latency-{index}", f"How long calls take at {sections.where(inputs)}",
-            "Share of single calls that were answered within so many milliseconds, up to the 99th percentile: "
-            "further left is faster, steeper is steadier.",
+            "Share of single calls that were answered within so many milliseconds: further left is faster, steeper "
+            "is steadier. Calls beyond the 99th percentile or five medians are left out.",
         )
         for index, (inputs, plot) in enumerate(plots.latency(report))
     ]  # fmt: skip

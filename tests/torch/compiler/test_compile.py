@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from preheat_operator.report import render
 from preheat_runtime.package import Target
 from unit.compiler import toolkits
 from unit.compiler.jobs import Job, bucket, compile_job, serve, tensor
@@ -173,8 +174,6 @@ def _may_mount() -> bool:
 
 
 def test_the_report_makes_a_page(mixed: Job) -> None:
-    from preheat_operator.report import render
-
     for module, bucket_name in (("net", "ranged"), ("branching", "one"), ("crashing", "one"), ("typo", "one")):
         files = render((mixed.app / "out" / module / bucket_name / "report.json").read_bytes())
         assert mixed.target(module, bucket_name)["reason"].encode() in files["report.html"]

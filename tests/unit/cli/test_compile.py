@@ -95,7 +95,11 @@ def test_the_yaml_may_come_through_a_pipe(place: Place, bare_python: str) -> Non
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
-    "a wrong field": (document(suspend="On"), (), "cm.yaml: spec.suspend: must be a string, one of Disabled, Enabled, not 'On'"),
+    "a wrong field": (
+        document(suspend="On"),
+        (),
+        "cm.yaml: spec.suspend: must be a string, one of Disabled, Enabled, not 'On'",
+    ),
     "no file": (document(), ("-f", "none.yaml"), "none.yaml: No such file"),
     "which hardware": (
         document(hardware=("cpu", "big")),

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from preheat_operator.report import CSV_FILE, HTML_FILE, MAX_REPORT_BYTES, ReportError, render
+from preheat_operator.report import CSV_FILE, HTML_FILE, MAX_REPORT_BYTES, Report, ReportError, render
+from preheat_operator.report.plots import latency
 from preheat_operator.report.table import COLUMNS
 from unit.report import reports
 
@@ -153,6 +154,16 @@ def test_the_table_has_a_row_for_each_measurement() -> None:
     assert value("submodules", "eager: head", "high", "share") == content["submodules"][0]["entries"][-1]["share"]
     assert sum(row["section"] == "firstAnswers" for row in rows) == 6
     assert all(float(row["value"]) is not None for row in rows if row["section"] != "verdict")
+
+
+def test_a_few_slow_calls_are_not_most_of_the_picture() -> None:
+    content = reports.kept()
+    for kind, median in (("eager", 2.0), ("compiled", 1.0)):
+        content["speed"][0][f"{kind}QuantilesMs"] = [str(median)] * 90 + [str(100 * median)] * 11
+    (_, plot), _ = latency(Report.parse(reports.data(content)))
+    labels = [float(text) for each in plot.iter("text") if re.fullmatch(r"[\d.]+", text := each.text or "")]
+    assert max(label for label in labels if label != 100) <= 90  # the other axis, in per cent
+    assert "200" not in {each.text for each in plot.iter("text")}
 
 
 def test_drawing_leaves_pythons_imports_alone() -> None:
