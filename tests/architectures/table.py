@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 KEPT = frozenset({("Kept", "GatesMet")})
-#: With a gate on speed, either is right.
-BY_SPEED = frozenset({("Kept", "Faster"), ("Rejected", "SpeedupBelowMinimum")})
+#: With a gate on speed, each is right.
+BY_SPEED = frozenset(
+    {("Kept", "Faster"), ("Kept", "NoDifference"), ("Rejected", "NoDifference"), ("Rejected", "SpeedupBelowMinimum")}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
