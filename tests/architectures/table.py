@@ -70,7 +70,7 @@ IMAGE = (tensor(1, 3, 224, 224),)
 ROW = (tensor(8, 256),)
 
 ARCHITECTURES = (
-    Architecture(name="resnet18", factory="vision:resnet18", args=IMAGE, constants=102, real_size=True, gates=True),
+    Architecture(name="resnet18", factory="vision:resnet18", args=IMAGE, constants=102, real_size=True),
     Architecture(
         name="mobilenet_v3_large", factory="vision:mobilenet_v3_large", args=IMAGE, constants=266, real_size=True,
         min_speedup="1.05", verdicts=BY_SPEED,
@@ -82,7 +82,7 @@ ARCHITECTURES = (
         name="bert", factory="language:bert", dims=({"name": "length", "min": 8, "max": 128, "multipleOf": 1},),
         args=(tokens(1, "length", high=4000),),
         kwargs=(named("attention_mask", tokens(1, "length", high=2)), named("token_type_ids", NONE)),
-        kind="BaseModelOutputWithPoolingAndCrossAttentions", constants=73,
+        kind="BaseModelOutputWithPoolingAndCrossAttentions", constants=73, gates=True,
     ),
     Architecture(name="llama", factory="language:llama", args=(tokens(1, 64),), kind="CausalLMOutputWithPast", constants=40),
     Architecture(
@@ -116,7 +116,7 @@ ARCHITECTURES = (
     ),
     Architecture(name="printing", factory="awkward:printing", args=ROW, tier="caches", says=("SideEffect", "awkward.py:")),
     Architecture(
-        name="branching", factory="awkward:branching", args=ROW, kind="dict", tier="caches", says=("ExportFailed", "awkward.py:"), gates=True,
+        name="branching", factory="awkward:branching", args=ROW, kind="dict", tier="caches", says=("ExportFailed", "awkward.py:"),
     ),
     Architecture(name="counting", factory="awkward:counting", args=ROW, constants=2),
     Architecture(name="custom_op", factory="awkward:custom", args=ROW, tier="caches", says=("CustomOperator", "architectures::clamp_sum"), gates=True),
