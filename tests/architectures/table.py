@@ -119,7 +119,7 @@ ARCHITECTURES = (
         name="branching", factory="awkward:branching", args=ROW, kind="dict", tier="caches", says=("ExportFailed", "awkward.py:"),
     ),
     Architecture(name="counting", factory="awkward:counting", args=ROW, constants=2),
-    Architecture(name="custom_op", factory="awkward:custom", args=ROW, tier="caches", says=("CustomOperator", "architectures::clamp_sum"), gates=True),
+    Architecture(name="custom_op", factory="awkward:custom", args=ROW, tier="caches", says=("CustomOperator", "architectures.clamp_sum"), gates=True),
     Architecture(
         name="sampling", factory="awkward:sampling", args=ROW, tier=None, verdicts=frozenset({("Failed", "Nondeterministic")}),
         says=("random sampling",), gates=True,
