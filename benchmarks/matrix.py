@@ -49,7 +49,7 @@ def row(architecture: Architecture) -> dict[str, Any]:
         "tier": built if "fallbacks" not in report else "caches",
         "verdict": target["verdict"],
         "reason": target["reason"],
-        "message": target["message"].replace(f"{folder}/job/app/", ""),
+        "message": target["message"].replace(f"{folder}/job/app/", "").replace(f"{packages}/", ""),
         "min_speedup": architecture.min_speedup,
         "usual_gate": usual_gate(target),
         "figures": target["figures"],
