@@ -49,7 +49,7 @@ def row(architecture: Architecture) -> dict[str, Any]:
         "tier": built if "fallbacks" not in report else "caches",
         "verdict": target["verdict"],
         "reason": target["reason"],
-        "message": target["message"].replace(f"{folder}/job/app/", ""),
+        "message": target["message"].replace(f"{folder}/job/app/", "").replace(f"{packages}/", ""),
         "min_speedup": architecture.min_speedup,
         "usual_gate": usual_gate(target),
         "figures": target["figures"],
@@ -88,8 +88,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     head = ["architecture", "parameters", "tier", "verdict", "at 1.05", "eager p50, ms", "compiled p50, ms", "speedup (95 %)", "error", "first answer eager / served, s", "compile, s", "artifact, KB", "tensors bound"]  # fmt: skip
     lines = ["# Architectures", "", about, "", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     lines += [f"| {' | '.join(cells(each))} |" for each in rows]
-    lines += ["", "## Why not a package, and why Failed", ""]
-    lines += [f"- `{each['name']}`: {' '.join(each['message'].split())}" for each in rows if each["tier"] != "package"]
+    others = [f"- `{each['name']}`: {' '.join(each['message'].split())}" for each in rows if each["tier"] != "package"]
+    lines += ["", "## Why not a package, and why Failed", "", *others] if others else []
     lines += ["", "## On what", ""]
     places: dict[str, list[str]] = {}
     for each in rows:
@@ -113,7 +113,7 @@ def cells(each: dict[str, Any]) -> list[str]:
     gate = "" if each["min_speedup"] == "0" else f" (minSpeedup {each['min_speedup']})"
     return [
         f"**{each['name']}**" if each["real_size"] else each["name"],
-        f"{served['parameters'] / 1e6:.1f} M" if served else "–",
+        millions(served["parameters"]) if served else "–",
         each["tier"] or "–",
         f"{each['verdict']} {each['reason']}{gate}",
         {"Faster": "Kept", "SpeedupBelowMinimum": "Rejected"}.get(each["usual_gate"], "–"),
@@ -126,6 +126,11 @@ def cells(each: dict[str, Any]) -> list[str]:
         figure("sizeBytes", "{:.0f}", 1e-3),
         str(each["constants"] or "–"),
     ]
+
+
+def millions(parameters: int) -> str:
+    """`4.4 M`; small ones in full."""
+    return f"{parameters / 1e6:.1f} M" if parameters > 100_000 else f"{parameters:,}"
 
 
 def main() -> int:

@@ -156,8 +156,9 @@ def main() -> int:
             flush=True,
         )
         ordered = sorted(rows.values(), key=lambda each: [int(part) for part in each["version"].split(".")])
-        place.write_text(json.dumps(ordered, indent=2) + "\n")
-        place.with_suffix(".md").write_text(table(ordered))
+        # What torch says names files below the cache.
+        place.write_text(json.dumps(ordered, indent=2).replace(str(cache_root()), "$PREHEAT_CACHE") + "\n")
+        place.with_suffix(".md").write_text(table(json.loads(place.read_text())))
     return 0 if all(works(each) or each["features"]["reason"] for each in rows.values()) else 1
 
 

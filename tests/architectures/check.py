@@ -43,11 +43,13 @@ def _of_report(job: Job) -> Iterator[str]:
         if "package" in report or "speed" in report:
             yield "it was built, though it cannot be judged"
         return
+    if job.target["verdict"] == "Failed":
+        return  # said already
     if (wanted.tier == "package") != ("package" in report and "fallbacks" not in report):
         yield f"expected it to be built as {wanted.tier}, report.json has {report.get('fallbacks')}"
     if wanted.tier == "package" and report.get("package", [{}])[0].get("constants") != wanted.constants:
         yield f"expected {wanted.constants} constants, got {report.get('package')}"
-    errors = [float(each["maximum"]) for each in report["errors"] if "random" not in each["inputs"]]
+    errors = [float(each["maximum"]) for each in report.get("errors", ()) if "random" not in each["inputs"]]
     if not errors or not max(errors) <= MAX_ERROR:
         yield f"the driver's own errors are {errors}"
     if job.target["verdict"] == "Kept":
