@@ -36,6 +36,7 @@ RESERVED = {
     "always_keep_tensor_constants": _WEIGHTS,
     "joint_graph_constant_folding": _WEIGHTS,
     "freezing": _WEIGHTS,
+    "cpp.weight_prepack": _WEIGHTS,
     "cpp.march": _CPU_CLASS,
     "cpp.simdlen": _CPU_CLASS,
     "cpp.vec_isa_ok": _CPU_CLASS,

@@ -83,6 +83,7 @@ _WEIGHTLESS = {
     "aot_inductor.package_constants_in_so": False,
     "always_keep_tensor_constants": True,
     "joint_graph_constant_folding": False,
+    "cpp.weight_prepack": False,  # with max_autotune, matrix products keep a packed copy
 }
 
 
@@ -269,7 +270,9 @@ def _functional(module: torch.nn.Module, program: Any) -> Any:
 
 
 def _compile(program: Any, library: Path, *, cpu_isa: str, options: Mapping[str, Any]) -> None:
-    settings = {**options, **_WEIGHTLESS, **inductor_settings(cpu_isa)}
+    known = torch._inductor.config.get_config_copy()
+    weightless = {name: value for name, value in _WEIGHTLESS.items() if name in known}
+    settings = {**options, **weightless, **inductor_settings(cpu_isa)}
     with tempfile.TemporaryDirectory(prefix="preheat-package-") as scratch, vector_code(cpu_isa):
         archive = Path(scratch) / "model.pt2"
         try:

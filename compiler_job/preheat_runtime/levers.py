@@ -48,7 +48,7 @@ class Levers:
         for name, value in options.items():
             made = self.options.get(name.replace("-", "_"))
             if type(made) is not type(value) or made != value:
-                return f"torch.compile was called with the option {name}={value!r}"[:200] + ", not made with it"
+                return f"torch.compile was called with options {name}={value!r}"[:200] + ", not made with it"
         return None
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -114,14 +114,14 @@ ARCHITECTURES = (
     Architecture(
         name="small_weights", factory="awkward:small_weights", dims=({"name": "batch", "min": 2, "max": 8, "multipleOf": 1},),
         args=(tensor("batch", 3, 32, 32),), kwargs=(named("twice", {"const": {"type": "Bool", "value": "true"}}),),
-        constants=9, kind="dict", gates=True,
+        constants=9, kind="dict",
     ),
     Architecture(name="printing", factory="awkward:printing", args=ROW, tier="caches", says=("SideEffect", "awkward.py:")),
     Architecture(
         name="branching", factory="awkward:branching", args=ROW, kind="dict", tier="caches", says=("ExportFailed", "awkward.py:"),
     ),
     Architecture(name="counting", factory="awkward:counting", args=ROW, constants=2),
-    Architecture(name="custom_op", factory="awkward:custom", args=ROW, tier="caches", says=("CustomOperator", "architectures.clamp_sum"), gates=True),
+    Architecture(name="custom_op", factory="awkward:custom", args=ROW, tier="caches", says=("CustomOperator", "architectures.clamp_sum")),
     Architecture(
         name="sampling", factory="awkward:sampling", args=ROW, tier=None, verdicts=frozenset({("Failed", "Nondeterministic")}),
         says=("random sampling",), gates=True,

@@ -140,8 +140,8 @@ def test_nested_inputs_are_served_from_a_package_at_every_size(tuned: Job, tmp_p
 )
 def test_other_constants_and_other_keys_are_other_calls(tuned: Job, tmp_path: Path, change: str, says: str) -> None:
     body = f"got, want = call(3, fast{change}), call(3, net{change}); torch.testing.assert_close(got['y'], want['y'])"
-    said = serve(tuned, "nested", "nested", CALL.format(arguments=', backend="inductor"', body=body), tmp_path)
-    assert [line["outcome"] for line in said] == ["cold"]
+    said = serve(tuned, "nested", "nested", CALL.format(arguments="", body=body), tmp_path, compiler=False)
+    assert [line["outcome"] for line in said] == ["eager"]
     assert says in said[0]["reason"]
 
 
@@ -155,7 +155,9 @@ def test_what_the_call_asks_for_itself_must_have_been_made(tuned: Job, tmp_path:
     ):
         folder = tmp_path / name
         folder.mkdir()
-        said = serve(tuned, "nested", "nested", CALL.format(arguments=arguments, body=same), folder)
+        # What goes to torch is not called: the runtime says so at once, and torch would compile for a minute.
+        body = same if outcome == "hot" else "pass"
+        said = serve(tuned, "nested", "nested", CALL.format(arguments=arguments, body=body), folder)
         assert [line["outcome"] for line in said] == [outcome], (name, said)
 
 
@@ -193,6 +195,7 @@ def test_a_graph_break_is_named_with_its_line_and_can_be_refused(tuned: Job) -> 
     assert (whole["graphs"], whole["breaks"], whole["recompiles"]) == (1, [], 0)
 
 
+@pytest.mark.soak
 def test_autocast_is_compiled_in_and_asked_of_the_pod(tmp_path: Path) -> None:
     job = compile_job(
         tmp_path / "job", MODEL, "model:load", {"name": "nested", "path": "nested", "buckets": [nested_bucket()]},

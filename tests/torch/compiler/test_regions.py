@@ -149,6 +149,7 @@ for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
     assert served(job, body, tmp_path) == {("hot", "package")}
 
 
+@pytest.mark.soak
 def test_a_region_that_is_called_in_another_way_is_not_packaged(tmp_path: Path) -> None:
     uneven = compile_job(
         tmp_path, MODEL, "model:load_parts",

@@ -8,6 +8,7 @@ from torch import nn
 
 from preheat_compiler import package, package_cpu
 from preheat_compiler.package import DimRange, ExampleCall, build_package
+from preheat_runtime.bind import Mismatch
 
 pytestmark = pytest.mark.torch
 
@@ -155,7 +156,9 @@ def test_an_error_names_the_users_line(tmp_path, make, error, code):
 INPUTS = [
     (ExampleCall(args=()), None, "missing a required argument"),
     (ExampleCall(args=(torch.randn(4, 8), 1)), None, "too many positional"),
-    (ExampleCall(args=([torch.randn(4, 8)],)), None, "is a list"),
+    (ExampleCall(args=({torch.randn(4, 8)},)), None, "is a set"),
+    (ExampleCall(args=([1, {"a": {2}}],)), None, r"argument input\[1\]\['a'\] is a set"),
+    (ExampleCall(args=({(1, 2): torch.randn(4, 8)},)), None, "has the key"),
     (ExampleCall(args=(torch.randn(8, 4).t(),)), None, "contiguous"),
     (X, {0: {5: DimRange(name="b", minimum=2, maximum=4)}}, "no dimension 5"),
     (X, {0: {0: DimRange(name="b", minimum=5, maximum=9)}}, "size 4 is not in"),
@@ -193,9 +196,17 @@ def test_a_cpu_without_the_class_is_refused(tmp_path, monkeypatch):
         build(nn.Linear(8, 8), tmp_path, cpu_isa="avx2")
 
 
-def test_autocast_is_refused(tmp_path):
-    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(package.NotPackageable, match="autocast"):
-        build(nn.Linear(8, 8), tmp_path)
+def test_autocast_around_a_build_does_not_get_into_it(tmp_path):
+    net = nn.Linear(8, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        build(net, tmp_path)
+    opened = package.load_package(tmp_path, net)
+    with torch.no_grad():
+        (x,) = X.args
+        assert opened(x).dtype == torch.float32
+        torch.testing.assert_close(opened(x), net(x))
+        with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(Mismatch, match="autocast is on"):
+            opened(x)
 
 
 def test_nothing_is_baked_in(trap_package):
@@ -221,7 +232,6 @@ def test_a_package_answers_for_random_weights(trap_package, nets):
 
 
 def test_a_package_for_a_proof_never_falls_back(trap_package, nets):
-    from preheat_runtime.bind import Mismatch
 
     folder, _ = trap_package
     net = nets.trap()

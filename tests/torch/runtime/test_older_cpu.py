@@ -24,6 +24,7 @@ print(torch.backends.cpu.get_cpu_capability())
 """
 
 
+@pytest.mark.soak
 def test_hot_on_the_oldest_cpu_of_the_class_and_refused_before_it(pod, trap_package):
     emulation.install()
     pod.write((trap_package[0], pod.entry(trap_package[0])))

@@ -71,8 +71,13 @@ def compile_job(
     return Job(folder=folder, code=code, said=said)
 
 
-def serve(job: Job, module: str, bucket: str, script: str, folder: Path) -> list[dict[str, Any]]:
-    """Run a script as in a pod that has this one artifact; what the runtime reported of it."""
+def serve(
+    job: Job, module: str, bucket: str, script: str, folder: Path, *, compiler: bool = True
+) -> list[dict[str, Any]]:
+    """Run a script as in a pod that has this one artifact, and a C++ compiler or none; what the runtime reported of it.
+
+    Without a compiler what is not served runs eagerly at once, instead of being compiled for a minute.
+    """
     target = job.target(module, bucket)
     pod = lay_out(
         folder / "pod", job.app / "out" / module / bucket, request=read_request(job.app / "request.json"), module=module,
@@ -80,5 +85,7 @@ def serve(job: Job, module: str, bucket: str, script: str, folder: Path) -> list
     )  # fmt: skip
     environment = pod_environment(folder, os.environ)
     environment.update(PREHEAT_DIR=str(pod), PREHEAT_WORK_DIR=str(folder), PYTHONPATH=f"{pod}/site:{job.app}")
+    if not compiler:
+        environment["PATH"] = str(pod)
     subprocess.run([sys.executable, "-c", script], env=environment, check=True)
     return said_by_runtime(folder)
