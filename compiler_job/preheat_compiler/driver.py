@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import signal
 import sys
 import time
@@ -123,7 +124,9 @@ def _probe(launcher: Path, out: Path) -> str:
     answer = out / ".probe.json"
     answer.parent.mkdir(parents=True, exist_ok=True)
     answer.unlink(missing_ok=True)
-    environment = {**os.environ, "PREHEAT_DISABLE": "1"}
+    # Only looking at Inductor's settings makes it a folder for its caches.
+    scratch = out / ".work" / ".probe"
+    environment = target_environment(scratch)
     ended = processes.run(launcher, "probe", [str(answer)], seconds=_PROBE_SECONDS, environment=environment)
     try:
         found = json.loads(answer.read_text(encoding="utf-8"))
@@ -133,6 +136,7 @@ def _probe(launcher: Path, out: Path) -> str:
         ) from None
     finally:
         answer.unlink(missing_ok=True)
+        shutil.rmtree(scratch, ignore_errors=True)
     if found["reason"] is not None:
         raise _TorchError(found["reason"], found["message"])
     return str(found["message"])
