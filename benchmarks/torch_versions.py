@@ -44,7 +44,7 @@ def environment(version: str) -> Path:
         subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(place)], check=True, env=env)
         words = [uv, "pip", "compile", "-q", "--no-header", "--no-annotate", "-o", str(place / "requirements.txt"), "-"]
         words += [f"--no-emit-package={name}" for name in LEFT_OUT]
-        subprocess.run(words, input=f"torch=={version}\nnumpy\n", text=True, check=True, env=env)
+        subprocess.run(words, input=f"torch=={version}\nnumpy\nsetuptools\n", text=True, check=True, env=env)
         words = [uv, "pip", "install", "-q", "--no-deps", "--python", str(place / "bin" / "python")]
         subprocess.run([*words, "-r", str(place / "requirements.txt")], check=True, env=env)
         shutil.rmtree(f"{place}.uv")

@@ -48,7 +48,7 @@ def build(work: Work, module: torch.nn.Module) -> None:
     bucket = traceable(work.bucket)
     call = build_call(bucket, pick_sizes(bucket)[0], seed=SEEDS[0], device=work.device)
     begin = time.monotonic()
-    with verdicts(), compile_stages(work.report, "package"):
+    with compile_stages(work.report, "package"), verdicts():
         info = package.build_package(
             module, package.ExampleCall(args=call.args, kwargs=call.kwargs),
             dynamic_shapes=dynamic_shapes(bucket), out=work.artifact, cpu_isa=work.request.cpu_isa,

@@ -60,7 +60,23 @@ def find() -> Torch:
             reason="TorchUnsupported",
             message=f"torch {version} lacks {'; '.join(missing)}. Use torch 2.15 or later.",
         )
+    if absent := _absent_for_compiling():
+        return Torch(
+            version=version,
+            reason="TorchUnsupported",
+            message=f"torch {version} cannot compile here: it imports {absent}, which the image lacks. "
+            f"Install it in the image (pip install {absent}); pods do not need it.",
+        )
     return Torch(version=version, reason=None, message=f"torch {version}")
+
+
+def _absent_for_compiling() -> str | None:
+    """The package without which torch builds no C++ code: until 2.10 its wheels did not ask for setuptools."""
+    try:
+        importlib.import_module("torch.utils.cpp_extension")
+    except ModuleNotFoundError as error:
+        return error.name
+    return None
 
 
 def _has(module: str, name: str) -> bool:

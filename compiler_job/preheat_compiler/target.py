@@ -35,6 +35,7 @@ from preheat_compiler.report import FILE as REPORT_FILE
 from preheat_compiler.report import Report, write_atomically
 from preheat_compiler.request import asked_for, read_request, request_key
 from preheat_compiler.speed import speed_of
+from preheat_compiler.stages import compile_stages
 from preheat_compiler.submodules import where_time_goes
 from preheat_compiler.verdict import TargetError, TargetResult
 from preheat_compiler.work import Work
@@ -138,7 +139,7 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
         try:
             with report.stage("building the package"):
                 if seen:
-                    with verdicts():
+                    with compile_stages(work.report, "package"), verdicts():
                         build_regions(work, module, seen)
                 else:
                     build(work, module)

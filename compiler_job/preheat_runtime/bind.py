@@ -38,7 +38,8 @@ class ModuleState:
 
     def __init__(self, module: torch.nn.Module) -> None:
         self._described = identities.describe(module)
-        self._tensors = list(self._described.tensors.values())
+        # Each once: torch's guard never holds for a tensor that it is given twice, as tied weights would be.
+        self._tensors = list({id(tensor): tensor for tensor in self._described.tensors.values()}.values())
         self._addresses = list(map(_data_ptr, self._tensors))
         self._guards = {mode: self._guard(mode) for mode in (False, True)}
         self.requires_grad = any(tensor.requires_grad for tensor in self._tensors)

@@ -269,7 +269,7 @@ def test_too_slow_is_rejected_with_the_figures(tmp_path: Path) -> None:
 
 def test_too_much_memory_is_rejected_with_the_figures(tmp_path: Path) -> None:
     net = {"name": "net", "path": "", "buckets": [bucket("one", tensor(4, 64))]}
-    job = compile_job(tmp_path, "model:load_net", net, keepIf={"minSpeedup": "0", "maxMemoryGrowth": "0.01"})
+    job = compile_job(tmp_path, MODEL, "model:load_net", net, keepIf={"minSpeedup": "0", "maxMemoryGrowth": "0.01"})
     target = job.target("net", "one")
     assert (target["verdict"], target["reason"], target["tier"]) == ("Rejected", "MemoryAboveMaximum", None), job.said
     assert "keepIf.maxMemoryGrowth is 0.01" in target["message"]
