@@ -58,7 +58,7 @@ def find() -> Torch:
         return Torch(
             version=version,
             reason="TorchUnsupported",
-            message=f"torch {version} lacks {'; '.join(missing)}. Use torch 2.15 or later.",
+            message=f"torch {version} lacks {'; '.join(missing)}. Use torch 2.14 or later.",
         )
     if absent := _absent_for_compiling():
         return Torch(
