@@ -146,8 +146,9 @@ def _omitted(name: str, parameter: inspect.Parameter) -> ConstSpec:
 
 
 def _tensor(name: str, tensor: torch.Tensor, ranges: Mapping[int, DimRange], dims: dict[str, DimRange]) -> TensorSpec:
-    if tensor.layout is not torch.strided or not tensor.is_contiguous():
-        raise InputsRefused(f"argument {name} is not a contiguous tensor", name=name)
+    order = _order(tensor)
+    if order is None:
+        raise InputsRefused(f"argument {name} is neither contiguous nor in channels_last order", name=name)
     shape: list[int | str] = list(tensor.shape)
     for position, entry in ranges.items():
         if not 0 <= position < len(shape):
@@ -164,7 +165,18 @@ def _tensor(name: str, tensor: torch.Tensor, ranges: Mapping[int, DimRange], dim
         shape=tuple(shape),
         dtype=str(tensor.dtype).removeprefix("torch."),
         device=str(tensor.device),
+        order=order,
     )
+
+
+def _order(tensor: torch.Tensor) -> str | None:
+    """How the tensor lies in memory, as torch names it; None for an order that no package is made for."""
+    if tensor.layout is not torch.strided:
+        return None
+    if tensor.is_contiguous():
+        return "contiguous_format"
+    last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    return "channels_last" if last else None
 
 
 def _export_shapes(spec: CallSpec, passed: tuple[str, ...]) -> dict[str, Any] | None:

@@ -48,6 +48,7 @@ class Matcher:
         if [entry.parameter for entry in spec.arguments] != [entry.name for entry in parameters]:
             raise ValueError("the module's forward takes other parameters than the compiled one")
         self._specs = spec.arguments
+        self._orders = [entry.order for entry in spec.tensors]
         self._arguments = [
             (entry.parameter, _check(entry, dims, parameter.default))
             for entry, parameter in zip(spec.arguments, parameters, strict=True)
@@ -86,10 +87,10 @@ class Matcher:
             reason = check(value, sizes, tensors)
             if reason is not None:
                 return f"argument {name}: {reason}"
-        return [_canonical(tensor) for tensor in tensors]
+        return [_canonical(tensor, order) for tensor, order in zip(tensors, self._orders, strict=True)]
 
 
-def _canonical(tensor: torch.Tensor) -> torch.Tensor:
+def _canonical(tensor: torch.Tensor, order: str) -> torch.Tensor:
     """The same memory with the strides compiled code expects: those of dimensions of size one are arbitrary.
 
     numpy gives a new axis the stride 0, for one.
@@ -97,8 +98,17 @@ def _canonical(tensor: torch.Tensor) -> torch.Tensor:
     shape = tensor.shape
     if 1 not in shape:
         return tensor
-    stride = _row_major(shape)
+    stride = _row_major(shape) if order == "contiguous_format" else _channels_last(shape)
     return tensor if tensor.stride() == stride else tensor.as_strided(shape, stride)
+
+
+@functools.lru_cache(maxsize=1024)
+def _channels_last(shape: torch.Size) -> tuple[int, ...]:
+    batch, channels, height, width = shape
+    channel = max(channels, 1)
+    row = channel * max(width, 1)
+    del batch
+    return (row * max(height, 1), 1, row, channel)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -159,6 +169,7 @@ def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Check:
     rank = len(entry.shape)
     fixed = entry.shape if all(isinstance(size, int) for size in entry.shape) else None
     ordinary, inference = _plain_keys()
+    order = getattr(torch, entry.order)
 
     def check(value: Any, sizes: dict[str, int], tensors: list[torch.Tensor]) -> str | None:
         if type(value) not in _TENSOR_TYPES:
@@ -179,8 +190,8 @@ def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Check:
         kind = _dispatch_keys(value)
         if kind != ordinary and kind != inference:
             return f"is not an ordinary tensor on {entry.device} ({value.device}, {value.layout})"
-        if not value.is_contiguous():
-            return "is not contiguous"
+        if not value.is_contiguous(memory_format=order):
+            return "is not contiguous" if order is torch.contiguous_format else f"is not in {entry.order} order"
         tensors.append(value)
         return None
 

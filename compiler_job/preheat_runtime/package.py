@@ -41,12 +41,16 @@ class DimRange:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorSpec:
-    """A tensor a call passes: contiguous, of this dtype and device; a size is a number or the name of a dimension."""
+    """A tensor a call passes, of this dtype and device; a size is a number or the name of a dimension.
+
+    `order` is how it lies in memory: torch's name of a memory format, contiguous_format or channels_last.
+    """
 
     parameter: str
     shape: tuple[int | str, ...]
     dtype: str
     device: str
+    order: str = "contiguous_format"
 
 
 @dataclass(frozen=True, kw_only=True)

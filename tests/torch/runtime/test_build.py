@@ -209,6 +209,21 @@ def test_autocast_around_a_build_does_not_get_into_it(tmp_path):
             opened(x)
 
 
+@torch.no_grad()
+def test_inputs_in_channels_last_order(tmp_path):
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)).eval().to(memory_format=torch.channels_last)
+    images = torch.randn(4, 3, 12, 10).to(memory_format=torch.channels_last)
+    batch = {"input": {0: DimRange(name="n", minimum=2, maximum=8)}}
+    build(net, tmp_path, ExampleCall(args=(images,)), dynamic_shapes=batch)
+    opened = package.load_package(tmp_path, net)
+    for n in (2, 3, 8):
+        x = torch.randn(n, 3, 12, 10).to(memory_format=torch.channels_last)
+        torch.testing.assert_close(opened(x), net(x), rtol=1e-4, atol=1e-5)
+        assert opened(x).stride() == net(x).stride()
+    with pytest.raises(Mismatch, match="is not in channels_last order"):
+        opened(torch.randn(2, 3, 12, 10))
+
+
 def test_nothing_is_baked_in(trap_package):
     folder, info = trap_package
     assert set(info.constants) == {

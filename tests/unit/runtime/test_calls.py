@@ -1,11 +1,13 @@
 """Arguments are compared with the contract, whatever way they are passed."""
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 import torch
 
 from preheat_runtime.calls import Matcher
-from preheat_runtime.package import CallSpec, ConstSpec, DimRange, TensorSpec
+from preheat_runtime.package import CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec
 
 DEFAULT = object()
 
@@ -112,6 +114,72 @@ def test_a_new_axis_from_numpy_is_answered():
     given = torch.from_numpy(np.ones((2, 3), np.float32)[None])
     (found,) = match(Matcher(spec(tensor("x", 1, 2, 3)), forward), given)
     assert found.stride() == (6, 3, 1)
+
+
+def channels_last(*shape):
+    return torch.zeros(shape).to(memory_format=torch.channels_last)
+
+
+IMAGES = TensorSpec(parameter="x", shape=(2, 3, 4, 5), dtype="float32", device="cpu", order="channels_last")
+
+
+def test_an_input_lies_in_memory_as_it_did():
+    matcher = Matcher(spec(IMAGES), forward)
+    given = channels_last(2, 3, 4, 5)
+    (found,) = match(matcher, given)
+    assert found is given
+    assert "is not in channels_last order" in match(matcher, torch.zeros(2, 3, 4, 5))
+    assert "is not contiguous" in match(Matcher(spec(tensor("x", 2, 3, 4, 5)), forward), given)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 5), (2, 3, 4, 1), (1, 3, 1, 1)])
+def test_sizes_of_one_get_the_strides_of_their_order(shape):
+    (found,) = match(
+        Matcher(spec(TensorSpec(parameter="x", shape=shape, dtype="float32", device="cpu", order="channels_last")), forward),
+        torch.zeros(shape).to(memory_format=torch.channels_last).as_strided(
+            shape, [7 if size == 1 else step for size, step in zip(shape, channels_last(*shape).stride(), strict=True)]
+        ),
+    )  # fmt: skip
+    batch, channels, height, width = shape
+    del batch
+    assert found.stride() == (channels * height * width, 1, width * channels, channels)
+
+
+def in_tree(kind, keys, *items):
+    return spec_of_one(TreeSpec(parameter="x", type=kind, keys=keys, items=items))
+
+
+def spec_of_one(entry):
+    whole = spec(tensor("x", 1))
+    return CallSpec(arguments=(entry, *whole.arguments[1:]), dims=(BATCH,))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ((X, X), "argument x: is a tuple, compiled for a list"),
+        ([X], "argument x: has 1 items, compiled for 2"),
+        ([X, torch.zeros(3, 3)], "argument x: [1] has shape (3, 3)"),
+        ([X, None], "argument x: [1] is a NoneType"),
+        ([torch.zeros(9, 3)] * 2, "argument x: [0] has shape (9, 3)"),
+    ],
+)
+def test_another_list_is_another_call(value, words):
+    matcher = Matcher(in_tree("list", (), tensor("x[0]", "n", 3), tensor("x[1]", "n", 3)), forward)
+    assert match(matcher, [X, X]) == [X, X]
+    assert words in match(matcher, value)
+
+
+def test_a_dict_has_its_keys_in_their_order():
+    matcher = Matcher(
+        in_tree("dict", ("a", "b"), tensor("x['a']", 2, 3), ConstSpec(parameter="x['b']", type="int", value="1")),
+        forward,
+    )
+    (found,) = match(matcher, {"a": X, "b": 1})
+    assert found is X
+    assert "has the keys ['b', 'a']" in match(matcher, {"b": 1, "a": X})
+    assert "['b'] is True" in match(matcher, {"a": X, "b": True})
+    assert "is a OrderedDict" in match(matcher, OrderedDict(a=X, b=1))
 
 
 def test_lazy_negation_and_conjugation_are_seen():
