@@ -149,6 +149,6 @@ def test_what_was_asked_is_kept_and_is_what_the_key_is_the_hash_of(compiled: tup
     report = found.report(target)
     assert report is not None
     assert hashlib.sha256(canonical_json(report["asked"])).hexdigest() == target.request_key == report["requestKey"]
-    assert (report["asked"]["factory"], report["asked"]["fingerprint"]) == ("model:load", target.fingerprint)
+    assert (report["asked"]["torch"]["factory"], report["asked"]["fingerprint"]) == ("model:load", target.fingerprint)
     same = app.preheat("diff", "--store", "store", "tiny", said["digest"])
     assert (same.returncode, same.stdout) == (0, f"main/one/cpu: the same key {target.request_key}\n")
