@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from first_answer import ROOT, machine
+from shared import ROOT, machine
 
 from architectures.check import faults
 from architectures.job import compile_architecture, prepared
