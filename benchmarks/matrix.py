@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from shared import ROOT, machine
+from shared import ROOT, commit, machine
 
 from architectures.check import faults
 from architectures.job import compile_architecture, prepared
@@ -40,7 +39,6 @@ def row(architecture: Architecture) -> dict[str, Any]:
         ready, packages = prepared(architecture)
         job = compile_architecture(ready, Path(folder) / "job", packages)
         served = job.serve(Path(folder) / "served", packages) if job.target["tier"] else None
-    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     target, report = job.target, job.report
     built = "package" if "package" in report else "caches" if "speed" in report else None
     return {
@@ -56,7 +54,7 @@ def row(architecture: Architecture) -> dict[str, Any]:
         "constants": report.get("package", [{}])[0].get("constants"),
         "served": served and {"outcomes": served.outcomes, **served.answer},
         "faults": faults(job, served),
-        "commit": subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown",
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine(),
         "torch": torch.__version__,

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shared import ROOT, machine
+from shared import ROOT, commit, machine
 
 from architectures.check import faults
 from architectures.job import compile_architecture
@@ -89,12 +89,11 @@ def row(version: str) -> dict[str, Any]:
         models = {} if found["reason"] else {name: attempt(name, python) for name in MODELS}
     finally:
         shutil.rmtree(place)
-    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     return {
         "version": version,
         "features": found,
         "models": models,
-        "commit": subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown",
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine(),
         "python": "{}.{}.{}".format(*sys.version_info),
