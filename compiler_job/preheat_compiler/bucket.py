@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 from preheat_compiler.fields import Fields, RequestError
 
@@ -60,7 +60,7 @@ class DictSpec:
     items: tuple[tuple[str, ArgumentSpec], ...]
 
 
-ArgumentSpec = Union[TensorSpec, ConstSpec, ListSpec, DictSpec]  # noqa: UP007 - evaluated, also by Python 3.10
+ArgumentSpec = TensorSpec | ConstSpec | ListSpec | DictSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,17 +23,16 @@ if TYPE_CHECKING:
 
     import torch
 
+    from preheat_compiler.bucket import Bucket
     from preheat_compiler.work import Work
 
 
 def describe_module(work: Work, module: torch.nn.Module) -> Target:
     """What a pod knows the module by; also written, for the case that there will be no package."""
-    call = build_call(work.bucket, pick_sizes(work.bucket)[0], seed=SEEDS[0], device=work.device)
-    example = package.ExampleCall(args=call.args, kwargs=call.kwargs)
     try:
         return package.describe_target(
             module,
-            example,
+            example_call(work, work.bucket),
             dynamic_shapes=dynamic_shapes(work.bucket),
             out=work.described,
             cpu_isa=work.request.cpu_isa,
@@ -46,11 +45,11 @@ def describe_module(work: Work, module: torch.nn.Module) -> Target:
 def build(work: Work, module: torch.nn.Module) -> None:
     """Build the package and keep to the sizes it really serves; raises TargetError, and NotPackageable."""
     bucket = traceable(work.bucket)
-    call = build_call(bucket, pick_sizes(bucket)[0], seed=SEEDS[0], device=work.device)
+    example = example_call(work, bucket)
     begin = time.monotonic()
     with compile_stages(work.report, "package"), verdicts():
         info = package.build_package(
-            module, package.ExampleCall(args=call.args, kwargs=call.kwargs),
+            module, example,
             dynamic_shapes=dynamic_shapes(bucket), out=work.artifact, cpu_isa=work.request.cpu_isa,
             levers=work.levers,
         )  # fmt: skip
@@ -66,6 +65,12 @@ def build(work: Work, module: torch.nn.Module) -> None:
         )
     work.report.note("package", constants=len(info.constants), files=list(info.files))
     work.serve_only(narrowed(bucket, Target.read(work.artifact / TARGET_FILE).call.dim))
+
+
+def example_call(work: Work, bucket: Bucket) -> package.ExampleCall:
+    """The call that a bucket is traced with. Raises TargetError(InputsRefused)."""
+    call = build_call(bucket, pick_sizes(bucket)[0], seed=SEEDS[0], device=work.device)
+    return package.ExampleCall(args=call.args, kwargs=call.kwargs)
 
 
 @contextmanager

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from preheat_compiler.inputs import Call
 
 _MOST_BREAKS = 50
+_BRANCH = (
+    "the code branches on the content of a tensor: use torch.where or torch.cond, or move the branch out of the module"
+)
 #: What torch says of these is its own jargon; the usual remedy, by what its words begin with.
 _REMEDIES = {
-    "generic_jump": "the code branches on the content of a tensor: use torch.where or torch.cond, or move the branch out "
-    "of the module",
-    "Data-dependent": "the code branches on the content of a tensor: use torch.where or torch.cond, or move the branch "
-    "out of the module",
+    "generic_jump": _BRANCH,
+    "Data-dependent": _BRANCH,
     "Tensor.item": "do not take numbers out of tensors in forward; keep them as tensors",
 }
 _PLAIN = "move the call out of forward, or replace it by torch operations"

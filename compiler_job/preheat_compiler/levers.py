@@ -30,7 +30,7 @@ MODES = {
 _WEIGHTS = "weights would end up in the code, and other weights would be answered wrong"
 _CPU_CLASS = "what CPU the code is for is said by hardware[].cpuIsa"
 _CACHES = "which caches are used, and where, is what pods and compile Jobs have to agree on"
-#: Options that cannot be chosen, by name or by beginning of the name, and why.
+#: Options that cannot be chosen, by what their names begin with, and why.
 RESERVED = {
     "aot_inductor.": "how a package is made is agreed with the pods that bind and run it",
     "always_keep_tensor_constants": _WEIGHTS,
@@ -95,7 +95,7 @@ def _option(name: str, text: str) -> bool | int | float | str:
 
     where = f"torch.options {name!r}"
     for reserved, why in RESERVED.items():
-        if name == reserved or name.startswith(reserved):
+        if name.startswith(reserved):
             raise TargetError("OptionRefused", f"{where} cannot be set: {why}. Remove it.")
     known = config.get_config_copy()
     if name not in known:

@@ -76,6 +76,7 @@ __all__ = [
     "describe_target",
     "load_package",
     "randomise_",
+    "require_describable",
 ]
 
 # Without each of these a weight ends up in the code: as data, inlined because it is small, or folded with others.
@@ -117,7 +118,7 @@ def build_package(
     """
     require_cpu(cpu_isa)
     described = identities.describe(module)
-    _require_describable(described)
+    require_describable(described)
     call = plan_call(module, example, dynamic_shapes)
     _require_cpu_tensors(described.tensors, call)
     require_compiler()
@@ -195,7 +196,8 @@ def load_package(directory: Path, module: torch.nn.Module) -> OpenPackage:
     return OpenPackage(Target.read(directory / TARGET_FILE), directory, module)
 
 
-def _require_describable(described: identities.Described) -> None:
+def require_describable(described: identities.Described) -> None:
+    """Raise NotPackageable for a module with hooks, or with something that a pod could not compare."""
     if described.hooked is not None:
         raise NotPackageable(f"{described.hooked} has hooks, which compiled code would not run", name=described.hooked)
     if described.identity.unknown:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from preheat_runtime.package import CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec, const_spec
+from preheat_runtime.package import CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec, const_spec, tree_type
 
 from .package_errors import InputsRefused, NotPackageable
 
@@ -190,15 +190,10 @@ def _export_shapes(spec: CallSpec, passed: tuple[str, ...]) -> dict[str, Any] | 
             return {position: symbols[size] for position, size in enumerate(entry.shape) if isinstance(size, str)}
         if isinstance(entry, TreeSpec):
             inner = [shapes_of(item) for item in entry.items]
-            return dict(zip(entry.keys, inner, strict=True)) if entry.type == "dict" else type_of(entry)(inner)
+            return dict(zip(entry.keys, inner, strict=True)) if entry.type == "dict" else tree_type(entry)(inner)
         return None
 
     return {entry.parameter: shapes_of(entry) for entry in spec.arguments if entry.parameter in passed}
-
-
-def type_of(entry: TreeSpec) -> type:
-    """The Python type of a list, tuple or dict of arguments."""
-    return {"list": list, "tuple": tuple, "dict": dict}[entry.type]
 
 
 def _export_dim(entry: DimRange) -> Any:

@@ -18,6 +18,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from preheat_compiler import package
+from preheat_compiler.build import example_call
 from preheat_compiler.inputs import build_call, dynamic_shapes, pick_sizes, traceable
 from preheat_compiler.levers import as_served
 from preheat_compiler.package_call import plan_call
@@ -107,13 +108,13 @@ def _build(work: Work, module: torch.nn.Module, seen: tuple[Seen, ...]) -> None:
     regions = [
         _build_group(work, module, group, number, named) for number, group in enumerate(_groups(module, seen, named))
     ]
+    outer = plan_call(module, example_call(work, bucket), dynamic_shapes(bucket)).spec
+    described = identities.describe(module)
+    package.require_describable(described)
     target = Target(
-        identity=identities.describe(module).identity, call=_outer_call(work, module, bucket), regions=tuple(regions),
+        identity=described.identity, call=outer, regions=tuple(regions),
         levers=work.levers,
     )  # fmt: skip
-    if target.identity.unknown:
-        first = target.identity.unknown[0]
-        raise package.IdentityUnknown(f"{first}, whose content a pod could not compare", name=first)
     target.write(work.artifact / TARGET_FILE)
     size = sum(path.stat().st_size for path in work.artifact.rglob("*") if path.is_file())
     work.figure(compileSeconds=time.monotonic() - begin, sizeBytes=size)
@@ -239,12 +240,6 @@ def _noting(work: Work, module: torch.nn.Module, paths: Sequence[str]) -> Iterat
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _outer_call(work: Work, module: torch.nn.Module, bucket: Bucket) -> CallSpec:
-    call = build_call(bucket, pick_sizes(bucket)[0], seed=SEEDS[0], device=work.device)
-    example = package.ExampleCall(args=call.args, kwargs=call.kwargs)
-    return plan_call(module, example, dynamic_shapes(bucket)).spec
 
 
 def _require_served(work: Work, module: torch.nn.Module, bucket: Bucket) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .package import ArgumentSpec, CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec
+from .package import ArgumentSpec, CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec, tree_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -104,10 +104,9 @@ def _canonical(tensor: torch.Tensor, order: str) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=1024)
 def _channels_last(shape: torch.Size) -> tuple[int, ...]:
-    batch, channels, height, width = shape
+    _, channels, height, width = shape
     channel = max(channels, 1)
     row = channel * max(width, 1)
-    del batch
     return (row * max(height, 1), 1, row, channel)
 
 
@@ -129,7 +128,7 @@ def _check(entry: ArgumentSpec, dims: Mapping[str, DimRange], default: object = 
 def _tree_check(entry: TreeSpec, dims: Mapping[str, DimRange]) -> Check:
     inner = [_check(item, dims) for item in entry.items]
     names = [f"[{key!r}]" for key in entry.keys] or [f"[{index}]" for index in range(len(inner))]
-    kind = {"list": list, "tuple": tuple, "dict": dict}[entry.type]
+    kind = tree_type(entry)
 
     def check(value: Any, sizes: dict[str, int], tensors: list[torch.Tensor]) -> str | None:
         if type(value) is not kind:

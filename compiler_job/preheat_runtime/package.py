@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from .levers import Levers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 FORMAT_VERSION = 1
@@ -75,7 +75,7 @@ class TreeSpec:
     items: tuple[ArgumentSpec, ...]
 
 
-ArgumentSpec = Union[TensorSpec, ConstSpec, TreeSpec]  # noqa: UP007 - evaluated, also by Python 3.10
+ArgumentSpec = TensorSpec | ConstSpec | TreeSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +214,11 @@ def _call(data: Mapping[str, Any]) -> CallSpec:
 
 def _region(data: Mapping[str, Any]) -> RegionSpec:
     return RegionSpec(paths=tuple(data["paths"]), call=_call(data["call"]), package=_package(data["package"]))
+
+
+def tree_type(entry: TreeSpec) -> Callable[..., Any]:
+    """The Python type of a list, tuple or dict of arguments; KeyError for another word."""
+    return {"list": list, "tuple": tuple, "dict": dict}[entry.type]
 
 
 def leaves(entry: ArgumentSpec) -> list[TensorSpec | ConstSpec]:

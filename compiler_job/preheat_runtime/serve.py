@@ -22,7 +22,7 @@ from .bind import Mismatch, ModuleState, grad_reason, process_reason
 from .calls import Matcher
 from .fallback import NO_COMPILER, Fallback
 from .fingerprint import changed_settings
-from .levers import PLAIN_MODE
+from .levers import Levers
 from .package import TargetUnreadable
 from .regions import install, open_package
 from .replacement import PreheatedModule, callable_for
@@ -108,8 +108,8 @@ def _refused_arguments(arguments: Mapping[str, Any]) -> str | None:
 
 def _refused_levers(arguments: Mapping[str, Any], candidates: Sequence[Candidate]) -> str | None:
     """Why no artifact was made with the mode and options of this call, in words; None when one may have been."""
-    if not candidates or (arguments.get("mode") in (None, PLAIN_MODE) and not arguments.get("options")):
-        return None
+    if not candidates or Levers().refusal(arguments) is None:
+        return None  # it asks for nothing of its own
     reasons = []
     for candidate in candidates:
         try:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from preheat_operator.store.errors import ManifestCorruptError, ManifestMissingError, UnknownFormatError
 from preheat_runtime import manifest as format_
 from preheat_runtime.manifest import Manifest, ManifestError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from preheat_operator.store.interface import Objects
     from preheat_operator.store.keys import Keys
 
@@ -39,17 +41,23 @@ def read_index(store: Objects, key: str) -> str | None:
     data = store.get(key, limit=MAX_INDEX_BYTES)
     if data is None:
         return None
+    value = read_document(data, key)
+    digest = value.get("digest")
+    if not isinstance(digest, str) or not format_.is_digest(digest):
+        raise ManifestCorruptError(f"{key}: digest is none")
+    return digest
+
+
+def read_document(data: bytes, key: str) -> Mapping[str, Any]:
+    """Return the JSON object in a small file of the store. Raises ManifestCorruptError or UnknownFormatError."""
     try:
-        value = format_.load_json(data)
+        value: Mapping[str, Any] = format_.load_json(data)
         format_.check_format_version(value, key)
     except format_.UnknownFormatError as error:
         raise UnknownFormatError(str(error)) from None
     except ManifestError as error:
         raise ManifestCorruptError(f"{key}: {error}") from None
-    digest = value.get("digest")
-    if not isinstance(digest, str) or not format_.is_digest(digest):
-        raise ManifestCorruptError(f"{key}: digest is none")
-    return digest
+    return value
 
 
 def index_entry(digest: str) -> bytes:

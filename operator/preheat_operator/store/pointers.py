@@ -11,9 +11,9 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from preheat_operator.store.errors import ManifestCorruptError, StoreUnreachableError, UnknownFormatError
+from preheat_operator.store.errors import ManifestCorruptError, StoreUnreachableError
+from preheat_operator.store.manifests import read_document
 from preheat_runtime import manifest as format_
-from preheat_runtime.manifest import ManifestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,14 +88,7 @@ def _dump(entries: Sequence[Entry]) -> bytes:
 
 
 def _parse(data: bytes, key: str) -> tuple[Entry, ...]:
-    try:
-        value = format_.load_json(data)
-        format_.check_format_version(value, key)
-    except format_.UnknownFormatError as error:
-        raise UnknownFormatError(str(error)) from None
-    except ManifestError as error:
-        raise ManifestCorruptError(f"{key}: {error}") from None
-    items = value.get("newest")
+    items = read_document(data, key).get("newest")
     if not isinstance(items, list):
         raise ManifestCorruptError(f"{key}: newest must be a list")
     return tuple(_entry(item, f"{key}: newest[{i}]") for i, item in enumerate(items))
