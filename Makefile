@@ -20,7 +20,7 @@ export PATH := $(VENV)/bin:$(PATH)
 export PYTHONPATH := $(SOURCES)
 LAB = $(PY) -m lab
 # tests/conftest.py says which tests go together, and in which order.
-WORKERS := -n 2 --dist loadscope --no-loadscope-reorder
+WORKERS := -n 3 --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help venv lint format lock unit test soak gpu bench cluster-up cluster-down cluster-status env images demo demo-down
@@ -29,14 +29,14 @@ help: ## what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 # The file that says that an environment is complete; venv.py makes it last.
-$(VENV)/.complete:
+$(VENV)/.compiled:
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or later was found; say which: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
 	@PYTHONPATH=tests $(PYTHON) -m lab venv >&2
 
-venv: $(VENV)/.complete ## the development environment, pinned and hashed
+venv: $(VENV)/.compiled ## the development environment, pinned and hashed
 	@echo $(VENV)
 
-lint: $(VENV)/.complete ## style, types, layers, generated files
+lint: $(VENV)/.compiled ## style, types, layers, generated files
 	ruff check .
 	ruff format --check .
 	mypy
@@ -44,21 +44,21 @@ lint: $(VENV)/.complete ## style, types, layers, generated files
 	lint-imports
 	$(PY) -m preheat_operator.api.crds --check
 
-format: $(VENV)/.complete ## put the code into shape
+format: $(VENV)/.compiled ## put the code into shape
 	ruff check --fix .
 	ruff format .
 
 lock: ## resolve requirements/*.txt anew from pyproject.toml
 	PYTHONPATH=tests $(PYTHON) -m lab lock
 
-unit: $(VENV)/.complete ## tests without a cluster and without compiling
+unit: $(VENV)/.compiled ## tests without a cluster and without compiling
 	pytest tests/unit -m "not cluster and not torch and not soak" $(ARGS)
 
 test: lint ## everything that gates a change, on a cluster made for it
 	$(LAB) --name test run --fresh -- pytest -m "not soak" --ignore=tests/cluster/lab/test_faults.py $(WORKERS) $(ARGS)
 
 # tests/cluster/lab/test_faults.py stops the API server and the node, so nothing may run beside it.
-soak: $(VENV)/.complete ## the long tests in full, and those that break the cluster itself
+soak: $(VENV)/.compiled ## the long tests in full, and those that break the cluster itself
 	pytest tests/unit --hypothesis-profile=soak $(ARGS)
 	$(LAB) --name soak run --fresh -- pytest -m "soak or matrix" $(ARGS)
 	$(LAB) --name soak run --fresh -- pytest tests/cluster/lab/test_faults.py $(ARGS)
@@ -68,27 +68,27 @@ gpu: ## what a GPU says of what Preheat needs, and the acceptance tests on it
 	PYTHONPATH= $(GPU_PYTHON) tests/gpu/spike.py --out $(or $(OUT),build/gpu)
 	PYTHONPATH=build/gpu-tools $(GPU_PYTHON) -m pytest -c tests/gpu/pytest.ini $(ARGS)
 
-bench: $(VENV)/.complete ## measure and compare; fails on a missed target
+bench: $(VENV)/.compiled ## measure and compare; fails on a missed target
 	$(PY) benchmarks/first_answer.py $(ARGS)
 	$(PY) benchmarks/regions.py $(ARGS)
 
-cluster-up: $(VENV)/.complete ## a cluster for debugging, with S3 and a registry
+cluster-up: $(VENV)/.compiled ## a cluster for debugging, with S3 and a registry
 	@$(LAB) up
 
-cluster-down: $(VENV)/.complete ## take it away
+cluster-down: $(VENV)/.compiled ## take it away
 	@$(LAB) down
 
-cluster-status: $(VENV)/.complete ## what of it runs
+cluster-status: $(VENV)/.compiled ## what of it runs
 	@$(LAB) status
 
-env: $(VENV)/.complete ## exports for a shell; CONTRIBUTING.md shows how
+env: $(VENV)/.compiled ## exports for a shell; CONTRIBUTING.md shows how
 	@$(LAB) env
 
-images: $(VENV)/.complete ## build and push the images of the product and the examples
+images: $(VENV)/.compiled ## build and push the images of the product and the examples
 	@$(LAB) images
 
-demo: $(VENV)/.complete ## what Preheat does, from nothing to a hot pod
+demo: $(VENV)/.compiled ## what Preheat does, from nothing to a hot pod
 	@$(LAB) --name demo demo
 
-demo-down: $(VENV)/.complete ## take the demo's cluster away
+demo-down: $(VENV)/.compiled ## take the demo's cluster away
 	@$(LAB) --name demo down

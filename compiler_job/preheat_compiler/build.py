@@ -76,7 +76,6 @@ def example_call(work: Work, bucket: Bucket) -> package.ExampleCall:
 @contextmanager
 def verdicts() -> Iterator[None]:
     """Around the building of a package: its errors become TargetErrors, but for NotPackageable."""
-    _without_precompiled_headers()
     try:
         yield
     except package.NotPackageable as error:
@@ -85,14 +84,6 @@ def verdicts() -> Iterator[None]:
         raise
     except package.PackageError as error:
         raise _package_failed(error) from error
-
-
-def _without_precompiled_headers() -> None:
-    # For the one compile of this process they cost more than they save, and torch needs an `openssl` to name them.
-    from torch._inductor import config
-
-    if hasattr(config.aot_inductor, "precompile_headers"):
-        config.aot_inductor.precompile_headers = False
 
 
 def _package_failed(error: package.PackageError) -> TargetError:

@@ -86,6 +86,9 @@ _WEIGHTLESS = {
     "joint_graph_constant_folding": False,
     "cpp.weight_prepack": False,  # with max_autotune, matrix products keep a packed copy
 }
+# For the one compile of a process, precompiled headers cost more than they save, and torch needs an `openssl` to name
+# them. Line tables, which only debuggers read, take a quarter of the C++ compiler's time and half of the library.
+_LEAN = {"aot_inductor.precompile_headers": False, "aot_inductor.enable_line_tables": False}
 
 
 PLAIN = Levers()
@@ -273,8 +276,8 @@ def _functional(module: torch.nn.Module, program: Any) -> Any:
 
 def _compile(program: Any, library: Path, *, cpu_isa: str, options: Mapping[str, Any]) -> None:
     known = torch._inductor.config.get_config_copy()
-    weightless = {name: value for name, value in _WEIGHTLESS.items() if name in known}
-    settings = {**options, **weightless, **inductor_settings(cpu_isa)}
+    ours = {name: value for name, value in (_WEIGHTLESS | _LEAN).items() if name in known}
+    settings = {**options, **ours, **inductor_settings(cpu_isa)}
     with tempfile.TemporaryDirectory(prefix="preheat-package-") as scratch, vector_code(cpu_isa):
         archive = Path(scratch) / "model.pt2"
         try:
