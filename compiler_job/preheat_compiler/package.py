@@ -16,7 +16,7 @@ import tempfile
 import traceback
 import warnings
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -48,11 +48,13 @@ from .package_errors import (
     UnbindableConstant,
 )
 from .package_graph import check_bindable, inspect_graph, output_plan, without_texts
+from .package_objects import room_for_two, wrapper_beside_kernels
 from .package_proof import compare_memory, randomise_
 from .stages import EXPORT, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from .package_call import Ranges
 
@@ -278,7 +280,7 @@ def _compile(program: Any, library: Path, *, cpu_isa: str, options: Mapping[str,
     known = torch._inductor.config.get_config_copy()
     ours = {name: value for name, value in (_WEIGHTLESS | _LEAN).items() if name in known}
     settings = {**options, **ours, **inductor_settings(cpu_isa)}
-    with tempfile.TemporaryDirectory(prefix="preheat-package-") as scratch, vector_code(cpu_isa):
+    with tempfile.TemporaryDirectory(prefix="preheat-package-") as scratch, vector_code(cpu_isa), _both_at_once():
         archive = Path(scratch) / "model.pt2"
         try:
             with warnings.catch_warnings():
@@ -291,6 +293,12 @@ def _compile(program: Any, library: Path, *, cpu_isa: str, options: Mapping[str,
                 raise CompilerMissing(f"Inductor found no working C++ compiler: {_first_lines(error)}") from error
             raise CompileFailed(f"{type(error).__name__}: {_first_lines(error)}", where=users_line(error)) from error
         _take_library(archive, library)
+
+
+def _both_at_once() -> AbstractContextManager[None]:
+    from torch._inductor import cpp_builder
+
+    return wrapper_beside_kernels(getattr(cpp_builder, "CppBuilder", None)) if room_for_two() else nullcontext()
 
 
 def _take_library(archive: Path, library: Path) -> None:

@@ -240,9 +240,9 @@ def test_no_report_is_too_odd_to_be_told(data: st.DataObject) -> None:
         if name != "formatVersion":
             content[name] = data.draw(JSON_VALUES)
     for section in data.draw(st.sets(st.sampled_from(["speed", "memory", "submodules", "firstAnswers", "proofs"]))):
-        if isinstance(content.get(section), list) and content[section] and isinstance(content[section][0], dict):
-            key = data.draw(st.sampled_from(sorted(content[section][0])))
-            content[section][0][key] = data.draw(JSON_VALUES)
+        records = content.get(section)
+        if isinstance(records, list) and records and isinstance(records[0], dict) and records[0]:
+            records[0][data.draw(st.sampled_from(sorted(records[0])))] = data.draw(JSON_VALUES)
     files = render(json.dumps(content).encode())
     assert Page(files[HTML_FILE].decode()).tags <= ALLOWED_TAGS
     assert files[CSV_FILE].decode().startswith(",".join(COLUMNS))
