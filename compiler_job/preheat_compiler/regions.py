@@ -23,13 +23,14 @@ from preheat_compiler.inputs import build_call, dynamic_shapes, pick_sizes, trac
 from preheat_compiler.levers import as_served
 from preheat_compiler.package_call import plan_call
 from preheat_compiler.prove import SEEDS
+from preheat_compiler.reads import noted_reads
 from preheat_compiler.report import decimal
 from preheat_compiler.verdict import TargetError
 from preheat_runtime import identity as identities
 from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, DimRange, RegionSpec, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from preheat_compiler.bucket import Bucket
     from preheat_compiler.package_call import Place
@@ -105,9 +106,12 @@ def _build(work: Work, module: torch.nn.Module, seen: tuple[Seen, ...]) -> None:
     bucket = traceable(work.bucket)
     begin = time.monotonic()
     named = _named_sizes(bucket)
-    regions = [
-        _build_group(work, module, group, number, named) for number, group in enumerate(_groups(module, seen, named))
-    ]
+    regions: list[RegionSpec] = []
+    rest = list(seen)
+    while rest:
+        region = _build_kind(work, module, rest, len(regions), named)
+        regions.append(region)
+        rest = [each for each in rest if each.path not in region.paths]
     outer = plan_call(module, example_call(work, bucket), dynamic_shapes(bucket)).spec
     described = identities.describe(module)
     package.require_describable(described)
@@ -123,22 +127,24 @@ def _build(work: Work, module: torch.nn.Module, seen: tuple[Seen, ...]) -> None:
     work.serve_only(bucket)
 
 
-def _build_group(
-    work: Work, module: torch.nn.Module, group: Sequence[Seen], number: int, named: Mapping[tuple[int, ...], DimRange]
+def _build_kind(
+    work: Work, module: torch.nn.Module, rest: Sequence[Seen], number: int, named: Mapping[tuple[int, ...], DimRange]
 ) -> RegionSpec:
-    first = group[0]
+    """Build the code of the first of `rest`; it is for all others that it answers, too."""
+    first = rest[0]
+    block = module.get_submodule(first.path)
     folder = work.folder / f"region-{number}"
     begin = time.monotonic()
-    with work.report.stage(f"building {first.path}" + (f" and {len(group) - 1} equal ones" if len(group) > 1 else "")):
+    with work.report.stage(f"building {first.path}"), noted_reads(block) as reads:
         info = package.build_package(
-            module.get_submodule(first.path), first.calls[0], dynamic_shapes=varying(first.calls, named), out=folder,
+            block, first.calls[0], dynamic_shapes=varying(first.calls, named), out=folder,
             cpu_isa=work.request.cpu_isa, levers=work.levers,
         )  # fmt: skip
     built = Target.read(folder / TARGET_FILE)
     library = f"region-{number}.so"
     shutil.move(folder / LIBRARY_FILE, work.artifact / library)
     shutil.rmtree(folder)
-    paths = tuple(each.path for each in group)
+    paths = (first.path, *(each.path for each in _of_its_kind(module, first, rest[1:], named, reads.unread())))
     seconds = decimal(time.monotonic() - begin, 3)
     work.report.note("regions", paths=list(paths), library=library, seconds=seconds, sizeBytes=info.size_bytes)
     if built.package is None:
@@ -146,22 +152,19 @@ def _build_group(
     return RegionSpec(paths=paths, call=built.call, package=replace(built.package, library=library))
 
 
-def _groups(
-    module: torch.nn.Module, seen: Sequence[Seen], named: Mapping[tuple[int, ...], DimRange]
-) -> list[list[Seen]]:
-    """Regions that the same code is for: equal in all that a pod compares, and called alike."""
-    groups: list[tuple[Identity, CallSpec, list[Seen]]] = []
-    for each in seen:
+def _of_its_kind(
+    module: torch.nn.Module, first: Seen, others: Sequence[Seen], named: Mapping[tuple[int, ...], DimRange],
+    unread: Collection[tuple[str, str]],
+) -> list[Seen]:  # fmt: skip
+    """Those that are called as `first` is, and are equal to it in all that a pod compares and its tracing read."""
+
+    def looks(each: Seen) -> tuple[Identity, CallSpec]:
         block = module.get_submodule(each.path)
-        identity = identities.describe(block).identity
         call = plan_call(block, each.calls[0], varying(each.calls, named)).spec
-        for known, spec, members in groups:
-            if identity == known and call == spec:
-                members.append(each)
-                break
-        else:
-            groups.append((identity, call, [each]))
-    return [members for _, _, members in groups]
+        return identities.describe(block, without=unread).identity, call
+
+    wanted = looks(first)
+    return [each for each in others if looks(each) == wanted]
 
 
 def _named_sizes(bucket: Bucket) -> dict[tuple[int, ...], DimRange]:

@@ -19,8 +19,9 @@ import torch
 from torch import nn
 
 class Block(nn.Module):
-    def __init__(self, scale=1.0):
+    def __init__(self, scale=1.0, place=0):
         super().__init__()
+        self.place = place  # as `layer_idx` in many models: other for each, and not read
         self.norm = nn.LayerNorm(32)
         self.into, self.out = nn.Linear(32, 64), nn.Linear(64, 32)
         self.scale = scale
@@ -35,7 +36,7 @@ class Net(nn.Module):
         super().__init__()
         torch.manual_seed(5)
         self.embed = nn.Linear(8, 32)
-        self.blocks = nn.ModuleList([Block() for _ in range(4)] + [Block(scale=0.5)])
+        self.blocks = nn.ModuleList([Block(place=i) for i in range(4)] + [Block(scale=0.5)])
         self.seen = []
 
     def forward(self, x, mask):
