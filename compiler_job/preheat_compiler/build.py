@@ -15,6 +15,7 @@ from preheat_compiler.faults import common_reason, failed, redact
 from preheat_compiler.inputs import build_call, dynamic_shapes, narrowed, pick_sizes, traceable
 from preheat_compiler.prove import SEEDS
 from preheat_compiler.stages import compile_stages
+from preheat_compiler.tuning import tuned_within
 from preheat_compiler.verdict import TargetError
 from preheat_runtime.package import TARGET_FILE, Target
 
@@ -47,7 +48,7 @@ def build(work: Work, module: torch.nn.Module) -> None:
     bucket = traceable(work.bucket)
     example = example_call(work, bucket)
     begin = time.monotonic()
-    with compile_stages(work.report, "package"), verdicts():
+    with building(work):
         info = package.build_package(
             module, example,
             dynamic_shapes=dynamic_shapes(bucket), out=work.artifact, cpu_isa=work.request.cpu_isa,
@@ -74,10 +75,14 @@ def example_call(work: Work, bucket: Bucket) -> package.ExampleCall:
 
 
 @contextmanager
-def verdicts() -> Iterator[None]:
-    """Around the building of a package: its errors become TargetErrors, but for NotPackageable."""
+def building(work: Work) -> Iterator[None]:
+    """Around the building of a package: it is timed by stages, tuning ends in time, errors become TargetErrors.
+
+    Only NotPackageable stays what it is.
+    """
     try:
-        yield
+        with compile_stages(work.report, "package"), tuned_within(work.request.settings.autotune_seconds, work.report):
+            yield
     except package.NotPackageable as error:
         if reason := common_reason(error):
             raise failed(reason, "building the package", error, remedy="") from error

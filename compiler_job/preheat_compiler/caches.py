@@ -125,6 +125,7 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
     from preheat_compiler.speed import speed_of
     from preheat_compiler.stages import compile_stages
     from preheat_compiler.submodules import where_time_goes
+    from preheat_compiler.tuning import tuned_within
 
     request = read_request(options.request)
     spec, bucket = request.target(options.module, options.bucket)
@@ -140,7 +141,7 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
     with as_served(levers, device):
         compiled = torch.compile(module, fullgraph=request.settings.fullgraph == "Required", **levers.arguments({}))
         first = build_call(bucket, sizes[0], seed=SEEDS[0], device=device)
-        with compile_stages(report, "caches"):
+        with compile_stages(report, "caches"), tuned_within(request.settings.autotune_seconds, report):
             compiled(*first.args, **first.kwargs)
             after_first = compiled_frames()
             error = against_eager(compiled, module, bucket, sizes, device=device, report=report)

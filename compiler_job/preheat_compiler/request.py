@@ -41,13 +41,17 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchSettings:
-    """How torch compiles, in the API's words; `arguments` of the factory by name, `options` as text by name."""
+    """How torch compiles, in the API's words; `arguments` of the factory by name, `options` as text by name.
+
+    `autotune_seconds` bounds when the last kernel may begin to be tuned.
+    """
 
     mode: str = "Default"
     fullgraph: str = "Auto"
     autocast: str | None = None
     options: tuple[tuple[str, str], ...] = ()
     arguments: tuple[tuple[str, bool | int | float | str | None], ...] = ()
+    autotune_seconds: int = 1200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +197,7 @@ def _settings(torch: Fields) -> TorchSettings:
         autocast=torch.one_of("autocast", ("bfloat16", "float16"), default="") or None,
         options=torch.list("options", _option, required=False),
         arguments=torch.list("arguments", _factory_argument, required=False),
+        autotune_seconds=torch.integer("autotuneTimeoutSeconds", minimum=1, default=1200),
     )
 
 

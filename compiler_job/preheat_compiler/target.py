@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import package
 from preheat_compiler.accuracy import against_reference
-from preheat_compiler.build import build, describe_module, verdicts, words
+from preheat_compiler.build import build, building, describe_module, words
 from preheat_compiler.caches import CachesError, compile_caches
 from preheat_compiler.compare import difference
 from preheat_compiler.decide import Decision, allowed_error, decide
@@ -35,7 +35,6 @@ from preheat_compiler.report import FILE as REPORT_FILE
 from preheat_compiler.report import Report, write_atomically
 from preheat_compiler.request import asked_for, read_request, request_key
 from preheat_compiler.speed import speed_of
-from preheat_compiler.stages import compile_stages
 from preheat_compiler.submodules import where_time_goes
 from preheat_compiler.verdict import TargetError, TargetResult
 from preheat_compiler.work import Work
@@ -139,7 +138,7 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
         try:
             with report.stage("building the package"):
                 if seen:
-                    with compile_stages(work.report, "package"), verdicts():
+                    with building(work):
                         build_regions(work, module, seen)
                 else:
                     build(work, module)

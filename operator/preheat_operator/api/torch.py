@@ -92,3 +92,10 @@ class Torch(ApiModel):
         json_schema_extra=list_map("name"),
         description="Options of torch._inductor for all modules. Default: none.",
     )
+    autotune_timeout_seconds: int = Field(
+        default=1200,
+        ge=1,
+        le=86400,
+        description="Seconds, for each bucket, in which MaxAutotune may begin to tune kernels; what is not tuned by then "
+        "has torch's own. Default: 1200.",
+    )

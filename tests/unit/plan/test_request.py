@@ -16,6 +16,7 @@ LEVERS = {
     "fullgraph": "Required",
     "autocast": "bfloat16",
     "options": [{"name": "epilogue_fusion", "value": "false"}],
+    "autotuneTimeoutSeconds": 90,
 }
 BUCKETS = [
     {
@@ -49,7 +50,7 @@ def test_every_lever_and_input_arrives_as_it_was_written() -> None:
     request = parse_request(json.loads(asked(body)))
     assert request.settings == TorchSettings(
         mode="MaxAutotune", fullgraph="Required", autocast="bfloat16", options=(("epilogue_fusion", "false"),),
-        arguments=(("width", 32), ("kind", "wide")),
+        arguments=(("width", 32), ("kind", "wide")), autotune_seconds=90,
     )  # fmt: skip
     assert request.keep_if == KeepIf(
         min_speedup=Decimal("1.1"), max_error=Decimal("1e-2"), max_graph_breaks=0, max_recompiles=2,
