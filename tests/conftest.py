@@ -2,7 +2,7 @@
 
 They start nothing by themselves; a test that asks for one, and is run without a cluster, fails and says what to run.
 
-`make test` runs in two workers: the end-to-end tests, which mostly wait for compile Jobs that keep one core busy, and
+`make test` runs in three workers: the end-to-end tests, which mostly wait for compile Jobs that keep one core busy, and
 beside them all the rest.
 """
 

@@ -1,4 +1,4 @@
-"""The folder `operator/` must not hide the standard library's module of that name."""
+"""What holds for the repository as a whole: `operator/` does not hide the standard library's module; no merge is half done."""
 
 from __future__ import annotations
 
@@ -16,3 +16,13 @@ def test_the_standard_library_is_found_from_the_top_of_the_repository() -> None:
     )
     assert not done.stdout.startswith(str(REPOSITORY))
     assert not (REPOSITORY / "operator" / "__init__.py").exists()
+
+
+def test_no_file_holds_what_a_merge_left_open() -> None:
+    marks = ("<" * 7, "|" * 7, ">" * 7)
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    texts = [REPOSITORY / name for name in files.split("\0") if name.endswith((".md", ".py", ".toml", ".yaml", ".txt"))]
+    assert len(texts) > 100
+    for path in texts:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        assert not [line for line in lines if line.startswith(marks)], path
