@@ -56,7 +56,7 @@ def test_inductor_asks_only_inside() -> None:
 
     places: list[Any] = get_algorithm_selector_cache().preprocessing_fns
     before = list(places)
-    with pytest.raises(ValueError, match="mine"), tuned_within(5, Report(target="a/b")):
+    with pytest.raises(ValueError, match="mine"), tuned_within(5, Report(target="a/b")):  # noqa: PT012
         assert len(places) == len(before) + 1
         raise ValueError("mine")
     assert places == before
