@@ -6,6 +6,7 @@ and of the weights as eager's, cannot be read off the compiled code. It can be t
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,16 +15,21 @@ from torch.utils import _pytree as pytree
 from .package_errors import CompileFailed, OutputAliases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .package_call import PlannedCall
+
+
+#: Elements that are held in float64 at a time, several times over: 32 MB each.
+_PART = 1 << 22
 
 
 def randomise_(module: torch.nn.Module, seed: int) -> None:
     """Give every floating parameter and buffer other values, in place, in ranges a network survives.
 
     What was all positive stays positive (variances, scales); the spread stays as it was, or becomes 0.1 where all
-    values were equal. Integer and boolean tensors stay: they are indices, masks and counters.
+    values were equal. Integer and boolean tensors stay: they are indices, masks and counters. Of a large tensor only a
+    part is in memory twice.
     """
     generator = torch.Generator().manual_seed(seed)
     seen: set[int] = set()
@@ -32,16 +38,37 @@ def randomise_(module: torch.nn.Module, seed: int) -> None:
             if id(tensor) in seen or not tensor.is_floating_point() or tensor.numel() == 0:
                 continue
             seen.add(id(tensor))
-            values = tensor.detach().to("cpu", torch.float64)
-            if not bool(torch.isfinite(values).all()):
+            parts = _parts(tensor.detach())
+            if not all(bool(torch.isfinite(part).all()) for part in parts):
                 continue  # a mask of -inf is structure, not weight
-            noise = torch.rand(values.shape, generator=generator, dtype=torch.float64)
-            if bool((values > 0).all()):
-                fresh = values * (0.75 + 0.5 * noise)
-            else:
-                spread = float(values.std()) if values.numel() > 1 else float(values.abs().max())
-                fresh = values.mean() + (noise - 0.5) * 3.4 * (spread or 0.1)
-            tensor.copy_(fresh.to(tensor.dtype))
+            positive = all(bool((part > 0).all()) for part in parts)
+            mean, spread = _mean_and_spread(parts)
+            for part in parts:
+                noise = torch.rand(part.shape, generator=generator, dtype=torch.float64)
+                fresh = _wide(part) * (0.75 + 0.5 * noise) if positive else mean + (noise - 0.5) * 3.4 * (spread or 0.1)
+                part.copy_(fresh.to(tensor.dtype))
+
+
+def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Views of a tensor that together are all of it, each of about `_PART` elements at most."""
+    if tensor.numel() <= _PART:
+        return (tensor,)
+    longest = max(range(tensor.dim()), key=lambda dim: tensor.shape[dim])
+    length = tensor.shape[longest]
+    return tuple(tensor.split(max(1, _PART * length // tensor.numel()), dim=longest))
+
+
+def _mean_and_spread(parts: Sequence[torch.Tensor]) -> tuple[float, float]:
+    """Mean and standard deviation of all parts together; of a single element, its magnitude as the spread."""
+    count = sum(part.numel() for part in parts)
+    mean = sum(float(_wide(part).sum()) for part in parts) / count
+    if count == 1:
+        return mean, abs(mean)
+    return mean, math.sqrt(sum(float(((_wide(part) - mean) ** 2).sum()) for part in parts) / (count - 1))
+
+
+def _wide(part: torch.Tensor) -> torch.Tensor:
+    return part.to("cpu", torch.float64)
 
 
 def compare_memory(module: torch.nn.Module, call: PlannedCall, package: Callable[..., Any]) -> None:
