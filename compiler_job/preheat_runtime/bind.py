@@ -150,6 +150,8 @@ class BoundPackage:
 
     missed: Mapping[str, str] = MappingProxyType({})
     """As of a `RegionalPackage`: a whole module has no parts that could be missed."""
+    runs_the_module = False
+    """As of a `RegionalPackage`: nothing but our code runs, so an error is ours."""
 
     def __init__(self, target: Target, directory: Path, module: torch.nn.Module, state: ModuleState) -> None:
         if target.package is None:

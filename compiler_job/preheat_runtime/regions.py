@@ -14,6 +14,7 @@ import torch
 
 from .bind import BoundCode, BoundPackage, Mismatch, grad_reason
 from .calls import Matcher
+from .native import NativeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -74,9 +75,10 @@ class _Region:
         self._block = block
         self._path = path
         self._package = package
+        self._broken: str | None = None
 
     def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        tensors: list[torch.Tensor] | str | None = self._package.forbidden()
+        tensors: list[torch.Tensor] | str | None = self._broken or self._package.forbidden()
         if tensors is None:
             tensors = self._code.match(args, kwargs)
         if not isinstance(tensors, str):
@@ -84,7 +86,12 @@ class _Region:
         if isinstance(tensors, str):
             self._package.missed.setdefault(self._path, tensors)
             return self._block._call_impl(*args, **kwargs)
-        return self._code.run(tensors)
+        try:
+            return self._code.run(tensors)
+        except (NativeError, Mismatch) as error:
+            self._broken = f"{type(error).__name__}: {error}"[:300]
+            self._package.missed[self._path] = self._broken
+            return self._block._call_impl(*args, **kwargs)
 
 
 class RegionalPackage:
@@ -92,6 +99,9 @@ class RegionalPackage:
 
     `missed` names the regions of which a call had to run without code, with the first reason of each.
     """
+
+    runs_the_module = True
+    """What `answer` raises is raised by the module's own Python; where our code fails, the submodule runs as it is."""
 
     def __init__(self, target: Target, directory: Path, module: torch.nn.Module, state: ModuleState) -> None:
         reason = state.against(target)
@@ -115,7 +125,7 @@ class RegionalPackage:
         return self._levers.autocast_reason("cpu")
 
     def answer(self, _tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """The module's output. Raises what the module raises, NativeError, or Mismatch when the files do not fit."""
+        """The module's output. Raises what the module raises."""
         before, _active.regions = _active.regions, self._regions
         try:
             # Not through __call__: the module itself may be what asks us.

@@ -176,12 +176,14 @@ class Server:
     def answer(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Answer one call. Raises only what torch or the user's own code raises."""
         begin = time.perf_counter()
-        candidate = None
+        candidate, users_code = None, False
         try:
             choice = self._choose(args, kwargs)
             if choice.package is not None and choice.tensors is not None:
                 candidate = choice.candidate
+                users_code = choice.package.runs_the_module
                 result = choice.package.answer(choice.tensors, args, kwargs)
+                users_code = False
                 if choice.package.missed:
                     path, why = next(iter(choice.package.missed.items()))
                     choice = replace(choice, reason=f"package, but not of region {path}: {why}"[:600])
@@ -189,6 +191,8 @@ class Server:
                     self._report(choice, begin)
                 return result
         except Exception as error:  # whatever it is, torch can still answer
+            if users_code:
+                raise  # it would do the same again, with all that it did before
             if candidate is not None:
                 self._failures[candidate] = self._failures.get(candidate, 0) + 1
             self._session.reporter.failed("the package was not used", error)
