@@ -19,6 +19,8 @@ SOURCES := $(CURDIR)/operator:$(CURDIR)/compiler_job:$(CURDIR)/tests
 export PATH := $(VENV)/bin:$(PATH)
 export PYTHONPATH := $(SOURCES)
 LAB = $(PY) -m lab
+# The oldest of each minor version from the first that has all that packages need, to the newest.
+TORCH_VERSIONS := 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 # tests/conftest.py says which tests go together, and in which order.
 WORKERS := -n 3 --dist loadscope --no-loadscope-reorder
 
@@ -66,6 +68,7 @@ soak: $(VENV)/.compiled ## the long tests in full, and those that break the clus
 	pytest tests/unit --hypothesis-profile=soak $(ARGS)
 	$(LAB) --name soak run --fresh -- pytest -m "soak or matrix" $(ARGS)
 	$(LAB) --name soak run --fresh -- pytest tests/cluster/lab/test_faults.py $(ARGS)
+	$(PY) benchmarks/torch_versions.py $(TORCH_VERSIONS)
 
 # On a machine with a GPU, with that machine's own torch: no cluster, no network, and of our packages only pytest.
 gpu: ## what a GPU says of what Preheat needs, and the acceptance tests on it
