@@ -53,7 +53,7 @@ from .package_proof import compare_memory, randomise_
 from .stages import EXPORT, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from .package_call import Ranges
@@ -113,13 +113,14 @@ def build_package(
     out: Path,
     cpu_isa: str,
     levers: Levers = PLAIN,
+    tracing: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> PackageInfo:
     """Export `module` as it is, compile it without weights, write `model.so` and `target.json` to `out`.
 
     `dynamic_shapes` names what varies: position or keyword of an argument, and what leads on from there in lists and
     dicts -> index of a dimension -> range; the same `DimRange.name` at several places is one shared size. `cpu_isa` is
     X86_64_V3, X86_64_V4 or Native; no environment is needed. Grad is off and autocast is as `levers` say inside; other
-    modes are the caller's. Raises a PackageError; `out` then holds nothing of ours.
+    modes are the caller's. `tracing` is entered while the module's Python is traced, and only then. Raises a PackageError; `out` then holds nothing of ours.
     """
     require_cpu(cpu_isa)
     described = identities.describe(module)
@@ -129,7 +130,7 @@ def build_package(
     require_compiler()
     out.mkdir(parents=True, exist_ok=True)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
-        program = _export(module, call, autocast=levers.autocast)
+        program = _export(module, call, autocast=levers.autocast, tracing=tracing)
         # Only in its functional form does a graph say what it writes to.
         functional = _functional(module, program)
         inspect_graph(functional, described.tensors)
@@ -223,11 +224,14 @@ def _require_cpu_tensors(tensors: Mapping[str, torch.Tensor], call: PlannedCall)
             raise NotPackageable(f"{name} is a {type(tensor).__qualname__}, not a plain tensor", name=name)
 
 
-def _export(module: torch.nn.Module, call: PlannedCall, *, autocast: str | None) -> Any:
+def _export(
+    module: torch.nn.Module, call: PlannedCall, *, autocast: str | None,
+    tracing: Callable[[], AbstractContextManager[object]],
+) -> Any:  # fmt: skip
     try:
         with warnings.catch_warnings(), _autocast_inside(module, autocast), prints() as printed:
             warnings.simplefilter("ignore")
-            with counted(EXPORT):
+            with counted(EXPORT), tracing():
                 program = torch.export.export(module, call.args, dict(call.kwargs), dynamic_shapes=call.export_shapes)
     except MemoryError:
         raise

@@ -46,6 +46,22 @@ class Reads:
         elif _is_code_of_the_model(sys._getframe(2).f_code.co_filename):
             self._wholly.add(id(part))
 
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Inside, what is read is noted, also by the classes' own code. The code of modules is not as usual meanwhile."""
+        before = torch.nn.Module.__getattribute__
+
+        def noting(part: Any, name: str) -> Any:
+            self.note(part, name)
+            return before(part, name)
+
+        torch.nn.Module.__getattribute__ = noting
+        try:
+            yield
+        finally:
+            # It has none of its own; `object`'s is found again.
+            del torch.nn.Module.__getattribute__
+
     def unread(self) -> frozenset[tuple[str, str]]:
         """Pairs of a part's path and the name of an attribute that nobody read."""
         return frozenset(
@@ -55,24 +71,6 @@ class Reads:
             for name in part.__dict__
             if name not in self._names[id(part)]
         )
-
-
-@contextmanager
-def noted_reads(module: torch.nn.Module) -> Iterator[Reads]:
-    """Inside, reads of attributes of `module` and its parts are noted, also those that their classes' own code makes."""
-    reads = Reads(module)
-    before = torch.nn.Module.__getattribute__
-
-    def noting(part: Any, name: str) -> Any:
-        reads.note(part, name)
-        return before(part, name)
-
-    torch.nn.Module.__getattribute__ = noting
-    try:
-        yield reads
-    finally:
-        # It has none of its own; `object`'s is found again.
-        del torch.nn.Module.__getattribute__
 
 
 def _is_code_of_the_model(file: str) -> bool:

@@ -23,7 +23,7 @@ from preheat_compiler.inputs import build_call, dynamic_shapes, pick_sizes, trac
 from preheat_compiler.levers import as_served
 from preheat_compiler.package_call import plan_call
 from preheat_compiler.prove import SEEDS
-from preheat_compiler.reads import noted_reads
+from preheat_compiler.reads import Reads
 from preheat_compiler.report import decimal
 from preheat_compiler.verdict import TargetError
 from preheat_runtime import identity as identities
@@ -135,10 +135,11 @@ def _build_kind(
     block = module.get_submodule(first.path)
     folder = work.folder / f"region-{number}"
     begin = time.monotonic()
-    with work.report.stage(f"building {first.path}"), noted_reads(block) as reads:
+    reads = Reads(block)
+    with work.report.stage(f"building {first.path}"):
         info = package.build_package(
             block, first.calls[0], dynamic_shapes=varying(first.calls, named), out=folder,
-            cpu_isa=work.request.cpu_isa, levers=work.levers,
+            cpu_isa=work.request.cpu_isa, levers=work.levers, tracing=reads.noted,
         )  # fmt: skip
     built = Target.read(folder / TARGET_FILE)
     library = f"region-{number}.so"

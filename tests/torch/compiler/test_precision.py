@@ -48,11 +48,6 @@ class WeightOnly(nn.Module):
 class Packed(torch.Tensor):
     """A tensor of a class of its own, as torchao's are: what it computes is not told by its type."""
 
-    @classmethod
-    def __torch_function__(cls, function, types, args=(), kwargs=None):
-        with torch._C.DisableTorchFunctionSubclass():
-            return function(*args, **(kwargs or {}))
-
 class Parts:
     def __init__(self):
         torch.manual_seed(3)

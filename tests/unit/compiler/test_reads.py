@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from preheat_compiler.reads import noted_reads
+from preheat_compiler.reads import Reads
 from preheat_runtime import identity
 
 
@@ -74,7 +74,8 @@ class FromWithin(Block):
 
 def unread(block: nn.Module, *, trace: bool) -> frozenset[tuple[str, str]]:
     x = torch.randn(2, 4)
-    with torch.no_grad(), noted_reads(block) as reads:
+    reads = Reads(block)
+    with torch.no_grad(), reads.noted():
         if trace:
             torch.export.export(block, (x,))
         else:
@@ -102,7 +103,7 @@ def test_a_read_from_elsewhere_is_seen() -> None:
 
 
 def test_modules_are_as_before_afterwards_also_after_an_error() -> None:
-    with pytest.raises(ValueError, match="mine"), noted_reads(Block(1)):
+    with pytest.raises(ValueError, match="mine"), Reads(Block(1)).noted():
         raise ValueError("mine")
     assert "__getattribute__" not in vars(nn.Module)
 
