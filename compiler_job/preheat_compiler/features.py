@@ -26,6 +26,8 @@ NEEDED = (
     ("torch._inductor.config", "always_keep_tensor_constants", "packages without weights"),
     ("torch._inductor.config", "joint_graph_constant_folding", "packages without weights"),
     ("torch._inductor.config", "aot_inductor.package_constants_in_so", "packages without weights"),
+    # Without it code is for the building CPU, and an older one dies of it.
+    ("torch._inductor.config", "cpp.march", "code for a class of CPUs"),
 )
 
 
@@ -58,7 +60,7 @@ def find() -> Torch:
         return Torch(
             version=version,
             reason="TorchUnsupported",
-            message=f"torch {version} lacks {'; '.join(missing)}. Use torch 2.14 or later.",
+            message=f"torch {version} lacks {'; '.join(missing)}. Use torch 2.13 or later.",
         )
     if absent := _absent_for_compiling():
         return Torch(

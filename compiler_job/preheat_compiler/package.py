@@ -120,7 +120,8 @@ def build_package(
     `dynamic_shapes` names what varies: position or keyword of an argument, and what leads on from there in lists and
     dicts -> index of a dimension -> range; the same `DimRange.name` at several places is one shared size. `cpu_isa` is
     X86_64_V3, X86_64_V4 or Native; no environment is needed. Grad is off and autocast is as `levers` say inside; other
-    modes are the caller's. `tracing` is entered while the module's Python is traced, and only then. Raises a PackageError; `out` then holds nothing of ours.
+    modes are the caller's. `tracing` is entered while the module's Python is traced, and only then. Raises a
+    PackageError; `out` then holds nothing of ours.
     """
     require_cpu(cpu_isa)
     described = identities.describe(module)
