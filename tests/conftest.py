@@ -3,10 +3,9 @@
 They start nothing by themselves; a test that asks for one, and is run without a cluster, fails and says what to run.
 
 `make test` runs in three workers: the end-to-end tests, which mostly wait for compile Jobs that keep one core busy, and
-beside them all the rest. They are the longest chain, so whatever runs beside them gives way.
+beside them all the rest.
 """
 
-import os
 from typing import Any
 
 import pytest
@@ -26,16 +25,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     last = len(items)
     order = {item: i for i, item in enumerate(items)}
     items.sort(key=lambda item: order[item] - (last if folder(item.nodeid) == "tests/e2e" else 0))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """In a worker, let the end-to-end tests go first: theirs is the processor when two want it."""
-    if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "setpriority"):
-        wanted = 0 if folder(item.nodeid) == "tests/e2e" else 10
-        now = os.getpriority(os.PRIO_PROCESS, 0)
-        if now < wanted or (now > wanted and os.geteuid() == 0):  # only root may raise it
-            os.setpriority(os.PRIO_PROCESS, 0, wanted)
 
 
 @pytest.hookimpl(optionalhook=True)
