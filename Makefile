@@ -19,7 +19,7 @@ SOURCES := $(CURDIR)/operator:$(CURDIR)/compiler_job:$(CURDIR)/tests
 export PATH := $(VENV)/bin:$(PATH)
 export PYTHONPATH := $(SOURCES)
 LAB = $(PY) -m lab
-# The oldest of each minor version from the first that has all that packages need, to the newest.
+# One of each minor version: each works, or is refused in words.
 TORCH_VERSIONS := 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 # tests/conftest.py says which tests go together, and in which order.
 WORKERS := -n 3 --dist loadscope --no-loadscope-reorder

@@ -63,13 +63,12 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
     modules: dict[str, ModuleIdentity] = {}
     hooked = None
     for path, part in tree:
-        left_out = {name for where, name in without if where == path}
         kind = type(part)
         if kind not in classes:
             classes[kind], more = _digest(new_digest(), functools.partial(CodeDigest.class_, value=kind))
             unknown += more
         attributes, more = _digest(
-            new_digest(), functools.partial(_add_attributes, part=part, path=paths[id(part)], left_out=left_out)
+            new_digest(), functools.partial(_add_attributes, part=part, path=paths[id(part)], without=without)
         )
         unknown += [f"{path or 'the module'} has {what}" for what in more]
         for container in (part.__dict__, part._parameters, part._buffers, part._modules):
@@ -104,10 +103,10 @@ def _digest(digest: CodeDigest, fill: Callable[[CodeDigest], None]) -> tuple[str
         return "unknown", [f"code or values that cannot be read to their end ({error})"]
 
 
-def _add_attributes(digest: CodeDigest, part: torch.nn.Module, path: str, left_out: Collection[str]) -> None:
+def _add_attributes(digest: CodeDigest, part: torch.nn.Module, path: str, without: Collection[tuple[str, str]]) -> None:
     digest.put("same as", path)
     for name, value in sorted(part.__dict__.items()):
-        if name not in _BOILERPLATE and name not in OF_THE_PROCESS and name not in left_out:
+        if name not in _BOILERPLATE and name not in OF_THE_PROCESS and (path, name) not in without:
             digest.put(name)
             digest.value(value)
 

@@ -36,6 +36,12 @@ def fresh_builder() -> type[Builder]:
     return type("Fresh", (Builder,), {"log": [], "kernels_begun": threading.Event()})
 
 
+def build_inside(builder: type[Builder], *targets: str) -> None:
+    with wrapper_beside_kernels(builder):
+        for target in targets:
+            builder(target).build()
+
+
 def test_the_kernels_do_not_wait_for_the_wrapper_and_the_linker_waits_for_both(builder: type[Builder]) -> None:
     with wrapper_beside_kernels(builder):
         for target in ("/w/a.wrapper.o", "/w/a.kernel.o", "/w/a.so"):
@@ -54,16 +60,14 @@ def test_what_the_wrapper_raises_is_raised_where_it_is_linked(builder: type[Buil
 
 
 def test_a_wrapper_that_nobody_links_is_waited_for_all_the_same(builder: type[Builder]) -> None:
-    with pytest.raises(ValueError, match=r"bad\.wrapper\.o"), wrapper_beside_kernels(builder):  # noqa: PT012
-        builder("bad.wrapper.o").build()
-        builder("a.kernel.o").build()
+    with pytest.raises(ValueError, match=r"bad\.wrapper\.o"):
+        build_inside(builder, "bad.wrapper.o", "a.kernel.o")
 
 
 def test_builders_are_as_before_afterwards_also_when_the_kernels_fail(builder: type[Builder]) -> None:
     before = builder.build
-    with pytest.raises(ValueError, match=r"bad\.kernel\.o"), wrapper_beside_kernels(builder):  # noqa: PT012
-        builder("a.wrapper.o").build()
-        builder("bad.kernel.o").build()
+    with pytest.raises(ValueError, match=r"bad\.kernel\.o"):
+        build_inside(builder, "a.wrapper.o", "bad.kernel.o")
     assert builder.build is before
     assert builder.log == ["a.wrapper.o"]
 
