@@ -23,6 +23,9 @@ LAB = $(PY) -m lab
 TORCH_VERSIONS := 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 # tests/conftest.py says which tests go together, and in which order.
 WORKERS := -n 3 --dist loadscope --no-loadscope-reorder
+# What the C++ compiler was asked before, it need not do again: like all builds, its answers are kept in the cache.
+QUICK_COMPILER := CCACHE_DIR=$(CACHE)/ccache CCACHE_MAXSIZE=2G CCACHE_BASEDIR=$(or $(TMPDIR),/tmp) CCACHE_NOHASHDIR=1 \
+	PATH=/usr/lib/ccache:$$PATH
 
 .DEFAULT_GOAL := help
 .PHONY: help venv lint format lock unit test soak gpu bench cluster-up cluster-down cluster-status env images demo demo-down
@@ -57,7 +60,7 @@ unit: $(VENV)/.compiled ## tests without a cluster and without compiling
 	pytest tests/unit -m "not cluster and not torch and not soak" $(ARGS)
 
 test: lint ## everything that gates a change, on a cluster made for it
-	$(LAB) --name test run --fresh -- pytest -m "not soak" --ignore=tests/cluster/lab/test_faults.py $(WORKERS) $(ARGS)
+	$(QUICK_COMPILER) $(LAB) --name test run --fresh -- pytest -m "not soak" --ignore=tests/cluster/lab/test_faults.py $(WORKERS) $(ARGS)
 
 # tests/cluster/lab/test_faults.py stops the API server and the node, so nothing may run beside it.
 soak: $(VENV)/.compiled ## the long tests in full, and those that break the cluster itself

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,13 +71,18 @@ def lay_out(
 
 
 def shims(folder: Path, *, log: Path, pass_on: bool) -> Path:
-    """A folder for the front of PATH whose compilers note in `log` that they ran, then fail, or (`pass_on`) do run."""
+    """A folder for the front of PATH whose compilers note in `log` that they ran, then fail, or (`pass_on`) do run.
+
+    What does run sees PATH without this folder: ccache and its like look there for the compiler behind them, and would
+    find these shims, which call ccache, without end.
+    """
     folder.mkdir(parents=True)
+    path = shlex.quote(os.environ.get("PATH", os.defpath))
     for name in COMPILERS:
         real = shutil.which(name)
         if pass_on and real is None:
             continue
-        then = f'exec "{real}" "$@"' if pass_on else f'echo "preheat: {name} is not there in a pod" >&2; exit 127'
+        then = f'PATH={path} exec {shlex.quote(real)} "$@"' if real and pass_on else f'echo "preheat: {name} is not there in a pod" >&2; exit 127'
         shim = folder / name
         shim.write_text(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >>"{log}"\n{then}\n', encoding="utf-8")
         shim.chmod(0o755)

@@ -61,6 +61,7 @@ def test_killed_after_it_created_the_job_and_down_from_the_publish_to_the_status
     assert after["metadata"]["uid"] == job["metadata"]["uid"]
 
 
+@pytest.mark.soak
 def test_the_finished_pods_node_goes_while_the_controller_is_down(world: World, kube: kit.Kube) -> None:
     image = start(world, kube)
     kit.wait_for("the Job", lambda: the_job(kube), timeout=60)
@@ -79,6 +80,7 @@ def test_the_finished_pods_node_goes_while_the_controller_is_down(world: World, 
     kit.wait_for("the pod is let go", lambda: not kube.list("pods", "preheat.dev/compiledmodel"), timeout=60)
 
 
+@pytest.mark.soak
 def test_a_lost_message_is_asked_of_the_store(world: World, kube: kit.Kube) -> None:
     image = start(world, kube)
     kit.wait_for("the Job", lambda: the_job(kube), timeout=60)

@@ -48,6 +48,8 @@ def one_pod(kube: kit.Kube, example: str, image: str, *, label: str, env: dict[s
     return kit.measure(kube, example, kit.wait_ready_pod(kube, example, image=image), calls=5)
 
 
+# Long; of the two examples the other one gates, which has a verdict more.
+@pytest.mark.soak
 def test_an_image_classifier_starts_hot(world: World, kube: kit.Kube) -> None:
     image = world.image("vision")
     eager = one_pod(kube, "vision", image, label="", env={"COMPILE": "0", **SHOW_IMPORTS})

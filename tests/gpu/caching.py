@@ -46,10 +46,12 @@ def counting(folder: Path) -> dict[str, str]:
     """Environment in which every compiler on PATH notes that it ran, then runs."""
     shims, log = folder / "shims", folder / "log"
     shims.mkdir(parents=True, exist_ok=True)
+    # What runs sees PATH without the shims: ccache would take one for the compiler behind it.
+    path = os.environ.get("PATH", os.defpath)
     for name in COMPILERS:
         if (real := shutil.which(name)) is not None:
             shim = shims / name
-            shim.write_text(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >>"{log}"\nexec "{real}" "$@"\n')
+            shim.write_text(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >>"{log}"\nPATH="{path}" exec "{real}" "$@"\n')
             shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
     more = {}
     if (bundled := _bundled_ptxas()) is not None:

@@ -15,6 +15,7 @@ from lab.progress import say, step
 CLUSTER = {
     "buildah": "builds and pushes images",
     "ca-certificates": "HTTPS while building images",
+    "ccache": "keeps what g++ made for the tests",
     "containernetworking-plugins": "pod networking",
     "debian-archive-keyring": "checks the packages of the base image",
     "g++": "what torch.compile calls; the pause image",

@@ -256,6 +256,8 @@ def test_a_restarted_container_goes_on_where_it_was(mixed: Job) -> None:
     assert mixed.result() == before
 
 
+# The end-to-end tests have this verdict in their gate too.
+@pytest.mark.soak
 def test_too_slow_is_rejected_with_the_figures(tmp_path: Path) -> None:
     net = {"name": "net", "path": "", "buckets": [bucket("one", tensor(4, 64))]}
     job = compile_job(tmp_path, MODEL, "model:load_net", net, keepIf={"minSpeedup": "1000"})

@@ -115,6 +115,26 @@ def test_compilers_are_counted_and_stopped_or_passed_on(tmp_path: Path) -> None:
     assert layout.compiler_runs(tmp_path / "none") == 0
 
 
+def test_a_compiler_that_stands_for_another_does_not_find_the_shim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As ccache does: whatever is in PATH under its own name, except itself.
+    wrapper, behind = tmp_path / "wrapper's", tmp_path / "behind"
+    for folder, words in (
+        (wrapper, f'for d in $(echo "$PATH" | tr : " "); do [ "$d" = "${{0%/*}}" ] || exec "$d/g++" "$@"; done'),
+        (behind, 'echo "compiled $*"'),
+    ):
+        folder.mkdir()
+        (folder / "g++").write_text(f"#!/bin/sh\n{words}\n")
+        (folder / "g++").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper}:{behind}:{os.environ['PATH']}")
+    passing = layout.shims(tmp_path / "passing", log=tmp_path / "log", pass_on=True)
+    environment = {"PATH": f"{passing}:{os.environ['PATH']}"}
+    seen = subprocess.run(["g++", "x.cpp"], env=environment, check=True, capture_output=True, text=True, timeout=20)
+    assert seen.stdout == "compiled x.cpp\n"
+    assert layout.compiler_runs(tmp_path / "log") == 1
+
+
 def test_a_fresh_process_sees_no_caches_but_the_models_own_weights(tmp_path: Path) -> None:
     given = {
         "HOME": "/root-of-user",
