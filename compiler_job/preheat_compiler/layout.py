@@ -82,7 +82,11 @@ def shims(folder: Path, *, log: Path, pass_on: bool) -> Path:
         real = shutil.which(name)
         if pass_on and real is None:
             continue
-        then = f'PATH={path} exec {shlex.quote(real)} "$@"' if real and pass_on else f'echo "preheat: {name} is not there in a pod" >&2; exit 127'
+        then = (
+            f'PATH={path} exec {shlex.quote(real)} "$@"'
+            if real and pass_on
+            else f'echo "preheat: {name} is not there in a pod" >&2; exit 127'
+        )
         shim = folder / name
         shim.write_text(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >>"{log}"\n{then}\n', encoding="utf-8")
         shim.chmod(0o755)

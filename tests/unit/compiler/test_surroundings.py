@@ -121,7 +121,7 @@ def test_a_compiler_that_stands_for_another_does_not_find_the_shim(
     # As ccache does: whatever is in PATH under its own name, except itself.
     wrapper, behind = tmp_path / "wrapper's", tmp_path / "behind"
     for folder, words in (
-        (wrapper, f'for d in $(echo "$PATH" | tr : " "); do [ "$d" = "${{0%/*}}" ] || exec "$d/g++" "$@"; done'),
+        (wrapper, 'for d in $(echo "$PATH" | tr : " "); do [ "$d" = "${0%/*}" ] || exec "$d/g++" "$@"; done'),
         (behind, 'echo "compiled $*"'),
     ):
         folder.mkdir()
