@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from preheat_compiler.report import Report
     from preheat_compiler.request import Request
 
-_FRESH_PAIRS = 3
+#: What a pod pays is told, not judged, so two are enough; each costs two imports of torch.
+_FRESH_PAIRS = 2
+#: Where memory decides, one more, so that the median is none of the ends.
+_FRESH_PAIRS_FOR_MEMORY = 3
 _REMEDY = ". Pods run without it; please report this model."
 #: No further pair is begun after so many seconds: a large model loads for minutes.
 _FRESH_SECONDS = 40.0
@@ -74,7 +77,8 @@ class FreshProof:
         eager: list[float] = []
         peaks: tuple[list[Peak], list[Peak]] = ([], [])
         unsealed = ""
-        for turn in range(_FRESH_PAIRS):
+        judged = self.request.keep_if.max_memory_growth is not None
+        for turn in range(_FRESH_PAIRS_FOR_MEMORY if judged else _FRESH_PAIRS):
             # Anew each time: a cache directory must serve a second pod from what the first one got.
             place = self.work / f"pod-{turn}"
             lay_out(
