@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import platform
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from .records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ package answers for the other once its own weights are bound.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +16,7 @@ import torch
 from .code import CodeDigest, patched_torch
 from .libraries import OF_THE_PROCESS
 from .package import Identity, ModuleIdentity, TensorIdentity
+from .records import dataclass
 from .watch import Watch
 
 if TYPE_CHECKING:

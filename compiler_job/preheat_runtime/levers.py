@@ -7,10 +7,12 @@ Job and the pod both make torch's arguments from this record, because Inductor's
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from .records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

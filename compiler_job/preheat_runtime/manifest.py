@@ -14,8 +14,9 @@ import hashlib
 import itertools
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from .records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

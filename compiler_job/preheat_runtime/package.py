@@ -7,10 +7,11 @@ it with this module and nothing else parses the file. It holds names, shapes and
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 from .levers import Levers
+from .records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,9 +12,10 @@ import os
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from .records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

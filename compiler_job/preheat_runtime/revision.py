@@ -7,7 +7,6 @@ taken at their word here; but whether they fit is known only in the process that
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from .fingerprint import Fingerprint, reasons_against
 from .manifest import Manifest, ManifestError, digest_of
 from .package import TARGET_FILE, Target
+from .records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ import functools
 import os
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +24,7 @@ from .fallback import NO_COMPILER, Fallback
 from .fingerprint import changed_settings
 from .levers import Levers
 from .package import TargetUnreadable
+from .records import dataclass
 from .regions import install, open_package
 from .replacement import PreheatedModule, callable_for
 from .report import Answer, Reporter
