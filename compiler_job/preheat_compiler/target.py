@@ -38,6 +38,7 @@ from preheat_compiler.speed import speed_of
 from preheat_compiler.submodules import where_time_goes
 from preheat_compiler.verdict import TargetError, TargetResult
 from preheat_compiler.work import Work
+from preheat_runtime import bytecode
 from preheat_runtime.package import TARGET_FILE
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     )
     result = compile_target(work)
     try:
+        if (work.artifact / TARGET_FILE).exists():
+            (work.artifact / bytecode.FILE).write_bytes(bytecode.pack(Path(bytecode.__file__).parent))
         work.report.write(work.artifact, result, hardware=request.hardware)
     except OSError as error:
         # On a full disk the verdict matters more than its explanation.

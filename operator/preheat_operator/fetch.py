@@ -8,6 +8,7 @@ when the whole container is killed, the marker it leaves behind makes the next a
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -109,6 +110,8 @@ def fetch(directory: Path, manifest: str, open_store: OpenStore, deadline: float
             (incoming / "revision").rename(revision)
         elif answer.outcome != FETCHED:
             remove(revision)
+        with contextlib.suppress(OSError):  # it only saves time
+            sources.add_bytecode(directory / "site", revision)
     except BaseException:
         # Whatever went wrong: a revision is there only together with a receipt that says Fetched.
         remove(revision)

@@ -250,4 +250,4 @@ def test_what_is_too_slow_is_rejected_and_served_eagerly(tmp_path: Path) -> None
     job = compile_job(tmp_path / "job", keepIf={"minSpeedup": "1000"})
     target = job.target
     assert (target["verdict"], target["reason"]) == ("Rejected", "SpeedupBelowMinimum"), target["message"]
-    assert target["files"] == ["report.json", "target.json"]
+    assert target["files"] == ["bytecode.zip", "report.json", "target.json"]

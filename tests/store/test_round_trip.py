@@ -8,9 +8,11 @@ import random
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from preheat_runtime import bytecode
 from store.kit import BUCKET, REQUEST, Pod, artifact, fingerprint, revision_files, target, write_out
 
 
@@ -102,6 +104,20 @@ def test_only_targets_that_can_fit_this_machine_are_brought(pod: Pod, server_pod
     brought = {path.split("/")[1] for path in revision_files(server_pod) if "/" in path}
     assert brought == {"here", "gpu", "rejected"}
     assert server_pod.receipt()["message"].startswith("3 of 5 targets")
+
+
+def test_byte_code_comes_along_for_the_site_also_after_a_restart(pod: Pod, server_pod: Pod) -> None:
+    packed = bytecode.pack(Path(bytecode.__file__).parent)
+    files = {**artifact(noise(1000)), f"main/batch/{bytecode.FILE}": packed}
+    write_out(pod, files, [target(files=[path.removeprefix("main/batch/") for path in files])])
+    digest = pod.publish().message["digest"]
+    cache = server_pod.directory / "site" / "preheat_runtime" / "__pycache__"
+    for again in (False, True):
+        assert "already here" in server_pod.fetch(digest).log["message"] or not again
+        made = {path.name.partition(".")[0] for path in cache.iterdir()}
+        assert made == {path.stem for path in cache.parent.glob("*.py")}
+    assert server_pod.fetch("none").log["outcome"] == "NoRevision"
+    assert not cache.exists()
 
 
 def test_a_second_publish_sends_nothing_that_is_there(pod: Pod, admin: object) -> None:

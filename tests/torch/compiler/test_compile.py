@@ -101,7 +101,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Job:
 def test_a_module_that_exports_becomes_a_proved_package(mixed: Job) -> None:
     target = mixed.target("net", "ranged")
     assert (target["verdict"], target["reason"], target["tier"]) == ("Kept", "GatesMet", "package"), mixed.said
-    assert target["files"] == ["model.so", "report.json", "target.json"]
+    assert target["files"] == ["bytecode.zip", "model.so", "report.json", "target.json"]
     figures = {name: float(value) for name, value in target["figures"].items()}
     assert figures["speedupLow"] <= figures["speedup"] <= figures["speedupHigh"]
     assert figures["maxError"] <= 1e-3
@@ -264,7 +264,7 @@ def test_too_slow_is_rejected_with_the_figures(tmp_path: Path) -> None:
     target = job.target("net", "one")
     assert (target["verdict"], target["reason"], target["tier"]) == ("Rejected", "SpeedupBelowMinimum", None), job.said
     assert "keepIf.minSpeedup is 1000" in target["message"]
-    assert target["files"] == ["report.json", "target.json"]
+    assert target["files"] == ["bytecode.zip", "report.json", "target.json"]
     # A pod must know the module that it runs eager.
     assert Target.read(job.app / "out/net/one/target.json").package is None
 
@@ -276,7 +276,7 @@ def test_too_much_memory_is_rejected_with_the_figures(tmp_path: Path) -> None:
     assert (target["verdict"], target["reason"], target["tier"]) == ("Rejected", "MemoryAboveMaximum", None), job.said
     assert "keepIf.maxMemoryGrowth is 0.01" in target["message"]
     assert 0.1 < float(target["figures"]["memoryGrowth"]) < 10
-    assert target["files"] == ["report.json", "target.json"]
+    assert target["files"] == ["bytecode.zip", "report.json", "target.json"]
     assert Target.read(job.app / "out/net/one/target.json").package is None
 
 

@@ -88,7 +88,7 @@ def test_equal_blocks_are_compiled_once_and_others_on_their_own(job: Job) -> Non
     content = Target.read(job.app / "out/net/range/target.json")
     assert content.package is None
     assert [region.paths for region in content.regions] == [tuple(f"blocks.{i}" for i in range(4)), ("blocks.4",)]
-    assert target["files"] == ["region-0.so", "region-1.so", "report.json", "target.json"]
+    assert target["files"] == ["bytecode.zip", "region-0.so", "region-1.so", "report.json", "target.json"]
     assert [each["paths"] for each in job.report("net", "range")["regions"]] == [
         list(region.paths) for region in content.regions
     ]
