@@ -37,6 +37,8 @@ def run(folder: Path, *, python: str | None) -> None:
     with _Stop() as stop:
         # Standard output is for the result alone.
         stop.process = process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+        if stop.told:  # while it was being started
+            process.terminate()
         try:
             code = process.wait()
         except KeyboardInterrupt:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
 
 
@@ -45,15 +45,18 @@ def run(function: Callable[[], dict[str, Any]], *, deadline: float) -> Ended:
     Call it while the process has one thread. SIGTERM ends the child and the wait.
     """
     receive, send = os.pipe()
+    # Held back until somebody listens: as a container's first process we would not even die of it, and the child live on.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     child = os.fork()
     if child == 0:
         os.close(receive)
-        _child(function, send)
+        _child(function, send, mask)
     os.close(send)
     data = b""
     timed_out = stopped = False
     try:
         with _sigterm_raises():
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             while (left := deadline - time.monotonic()) > 0:
                 if not select.select([receive], [], [], left)[0]:
                     continue
@@ -75,11 +78,12 @@ def run(function: Callable[[], dict[str, Any]], *, deadline: float) -> Ended:
     return Ended(signal=max(-status, 0), status=max(status, 0))
 
 
-def _child(function: Callable[[], dict[str, Any]], send: int) -> None:
+def _child(function: Callable[[], dict[str, Any]], send: int, mask: Iterable[int]) -> None:
     """Never returns: a forked child must not run the parent's way out."""
     status = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         # Read-only in some sandboxes: then the kernel chooses by size, which also means the child.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
