@@ -1,19 +1,25 @@
 """Says how this process was served: one line of JSON on stderr at the first answer.
 
 Why it exists: a pod that starts cold because its torch is one patch release too new looks like any slow pod. The line
-names the outcome and the reason in words, so that `kubectl logs` is enough. It never holds inputs or weights.
+names the outcome and the reason in words, so that `kubectl logs` is enough. It never holds inputs or weights. Where the
+installation counts how pods are served, the same is sent there without the words (`sending`).
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from .reasons import class_of
+from .sending import Sender
+from .uncovered import Uncovered
 
 from .records import dataclass
 
@@ -22,11 +28,19 @@ if TYPE_CHECKING:
 
 #: A later outcome of the same module is worth a line too; a process that keeps changing is not worth a flood.
 MAX_LINES = 20
+#: What is sent of a line; no words, which only people read.
+_SENT = (
+    "event", "when", "outcome", "reasonClass", "module", "bucket", "hardware", "bytes", "firstAnswerSeconds",
+    "sinceCompileSeconds",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """How one call was answered. `outcome` is hot, warm, cold or eager; `first_answer_seconds` is the call's time."""
+    """How one call was answered. `outcome` is hot, warm, cold or eager; `first_answer_seconds` is the call's time.
+
+    `size` is that of the artifact's files in bytes, where an artifact answered.
+    """
 
     outcome: str
     reason: str
@@ -34,12 +48,13 @@ class Answer:
     bucket: str | None = None
     hardware: str | None = None
     class_name: str | None = None
+    size: int | None = None
     first_answer_seconds: float | None = None
     since_compile_seconds: float | None = None
 
 
 class Reporter:
-    """Writes lines, each distinct one once. Thread-safe; never raises."""
+    """Writes lines, each distinct one once, and has them sent. Thread-safe; never raises."""
 
     def __init__(self, environ: Mapping[str, str], *, manifest: str | None) -> None:
         self._model = environ.get("PREHEAT_MODEL")
@@ -47,48 +62,62 @@ class Reporter:
         work = environ.get("PREHEAT_WORK_DIR")
         self._file = Path(work) / "reports.jsonl" if work else None
         self._manifest = manifest
+        self._uncovered = Uncovered()
+        self._begin()
+        self._sender = Sender(environ, self._uncovered)
+        atexit.register(self._at_exit)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        """As new, also in a forked child: it is a process of its own, reports for itself, and inherits no lock."""
         self._lock = threading.Lock()
         self._said: set[tuple[str | None, ...]] = set()
         self._pid = os.getpid()
-        atexit.register(self._at_exit)
+        self._uncovered.reset()
 
     def answered(self, answer: Answer) -> None:
         """Report an answer, unless one with the same outcome and reason for the same module and bucket was."""
         key = (answer.class_name, answer.module, answer.bucket, answer.outcome, answer.reason)
         with self._lock:
-            self._enter_child()
             if key in self._said or len(self._said) >= MAX_LINES:
                 return
-            first = not any(said[0] == answer.class_name for said in self._said)
+            when = self._when(answer)
             self._said.add(key)
-        self._write("first-answer" if first else "changed", answer)
+        self._write(when, answer)
+
+    def _when(self, answer: Answer) -> str:
+        before = [said for said in self._said if said[0] == answer.class_name]
+        if not before:
+            return "first-answer"
+        used = {said[1:3] for said in before}
+        return "changed" if answer.bucket is None or (answer.module, answer.bucket) in used else "first-use"
+
+    def uncovered(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Count a call that no bucket is for, by the shapes and dtypes of its tensors."""
+        # A tensor whose shape cannot be had (a nested one) is not worth an exception.
+        with contextlib.suppress(Exception):
+            self._uncovered.add(args, kwargs)
+            self._sender.counted()
 
     def failed(self, what: str, error: BaseException) -> None:
         """Report a failure inside Preheat, once for each kind; the call itself goes on in torch's own way."""
         key = ("error", what, type(error).__name__)
         with self._lock:
-            self._enter_child()
             if key in self._said or len(self._said) >= MAX_LINES:
                 return
             self._said.add(key)
         self._emit({"event": "preheat-error", "reason": f"{what}: {type(error).__name__}: {str(error)[:500]}"})
 
-    def _enter_child(self) -> None:
-        """A forked child is a process of its own, and reports for itself."""
-        if os.getpid() != self._pid:
-            self._pid = os.getpid()
-            self._said.clear()
-
     def _at_exit(self) -> None:
-        if not self._said and os.getpid() == self._pid:
-            self._emit(
-                {
-                    "event": "preheat",
-                    "when": "exit",
-                    "outcome": None,
-                    "reason": "torch.compile was called, the model never was",
-                }
-            )
+        if os.getpid() != self._pid:
+            return
+        counts = self._uncovered.total()
+        if counts:
+            self._emit({"event": "preheat-uncovered", "when": "exit", "calls": counts})
+        if not self._said:
+            reason = "torch.compile was called, the model never was"
+            self._emit({"event": "preheat", "when": "exit", "outcome": None, "reason": reason})
 
     def _write(self, when: str, answer: Answer) -> None:
         self._emit(
@@ -97,10 +126,12 @@ class Reporter:
                 "when": when,
                 "outcome": answer.outcome,
                 "reason": answer.reason,
+                "reasonClass": class_of(answer.outcome, answer.reason),
                 "module": answer.module,
                 "bucket": answer.bucket,
                 "hardware": answer.hardware,
                 "class": answer.class_name,
+                "bytes": answer.size,
                 "firstAnswerSeconds": _rounded(answer.first_answer_seconds),
                 "sinceCompileSeconds": _rounded(answer.since_compile_seconds),
             }
@@ -116,6 +147,8 @@ class Reporter:
             **fields,
         }
         line = json.dumps(record) + "\n"
+        if fields.get("when") != "exit":
+            self._sender.send({name: fields[name] for name in _SENT if fields.get(name) is not None})
         if not self._silent:
             _quietly(lambda: sys.stderr.write(line))
         file = self._file

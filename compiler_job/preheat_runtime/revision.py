@@ -36,6 +36,11 @@ class Candidate:
         return Target.read(self.directory / TARGET_FILE)
 
     @property
+    def size(self) -> int:
+        """Bytes of its files, as the manifest lists them."""
+        return sum(file.size for file in self.entry.files)
+
+    @property
     def kind(self) -> str:
         """package, caches or rejected."""
         return "rejected" if self.entry.verdict == "Rejected" else str(self.entry.tier)

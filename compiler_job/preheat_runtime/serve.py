@@ -125,13 +125,14 @@ def _refused_levers(arguments: Mapping[str, Any], candidates: Sequence[Candidate
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Who answers a call, and why; `tensors` and `package` when it is a package."""
+    """Who answers a call, and why; `tensors` and `package` when it is a package; `uncovered`: no bucket is for it."""
 
     outcome: str
     reason: str
     candidate: Candidate | None = None
     package: BoundPackage | RegionalPackage | None = None
     tensors: list[torch.Tensor] | None = None
+    uncovered: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,11 +209,13 @@ class Server:
             fallback = self._fallback_of(choice)
             result = fallback(args, kwargs)
             if fallback.no_compiler:
-                choice = Choice(outcome="eager", reason=f"{choice.reason}; {NO_COMPILER}", candidate=choice.candidate)
+                choice = replace(choice, outcome="eager", reason=f"{choice.reason}; {NO_COMPILER}")
             elif choice.outcome == "warm" and counter.missed():
                 choice = Choice(
                     outcome="cold", reason="the compiler caches did not hold it", candidate=choice.candidate
                 )
+        if choice.uncovered:
+            self._session.reporter.uncovered(args, kwargs)
         if _key(choice) not in self._said:
             self._report(choice, begin)
         return result
@@ -241,6 +244,7 @@ class Server:
                 bucket=entry.bucket if entry else None,
                 hardware=entry.hardware if entry else None,
                 class_name=type(self._module).__qualname__,
+                size=choice.candidate.size if choice.candidate is not None else None,
                 first_answer_seconds=now - begin,
                 since_compile_seconds=now - self._created,
             )
@@ -254,19 +258,21 @@ class Server:
             return Choice(outcome="cold", reason=self._unfit)
         # Modes forbid a package, never torch itself.
         forbidden = process_reason()
-        reasons = []
+        reasons, covered = [], False
         for fitting in self._fitting:
             matched = fitting.match(args, kwargs)
             if isinstance(matched, str):
                 reasons.append(f"{fitting.candidate.entry.bucket}: {matched}")
                 continue
+            covered = True
             choice = self._offer(fitting, matched, forbidden or grad_reason(state, matched))
             if isinstance(choice, Choice):
                 return choice
             reasons.append(f"{fitting.candidate.entry.bucket}: {choice}")
         if not self._fitting:
             return Choice(outcome="cold", reason=self._unfit)
-        return Choice(outcome="cold", reason=f"no bucket answers this call: {' | '.join(reasons)}"[:600])
+        reason = f"no bucket answers this call: {' | '.join(reasons)}"[:600]
+        return Choice(outcome="cold", reason=reason, uncovered=not covered)
 
     def _offer(self, fitting: Fitting, tensors: list[torch.Tensor], forbidden: str | None) -> Choice | str:
         """The choice of this candidate for a call that is one of its own; or why not, in words."""

@@ -1,0 +1,84 @@
+"""The classes of reasons for how a call was answered: a closed list, for metrics and for `preheat why`.
+
+Why it exists: the words of a reason name versions, shapes and submodules, so that a person can act on them; counted by
+word there would be a new time series with each. A class is what can be counted, and what has one remedy. It is found
+from the words, in one place, so that those who write them need not know who counts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+OTHER: Final = "Other"
+
+#: Each class, and how its words begin or what is in them; the first that fits is taken.
+_PATTERNS: Final = (
+    # Of what fetch brought.
+    ("NoRevision", r"^no revision was ready|^there is no revision in "),
+    ("StoreUnreachable", r"^fetch: Failed, (StoreUnreachable|DeadlineExceeded)\b"),
+    ("StoreDenied", r"^fetch: Failed, (StoreDenied|StoreCredentialsMissing)\b"),
+    (
+        "Corrupt",
+        r"^fetch: Failed, (ManifestMissing|ManifestCorrupt|PieceMissing|PieceCorrupt|UnknownFormat)\b"
+        r"|^the manifest cannot be read",
+    ),
+    ("FetchFailed", r"^fetch: "),
+    # Of the process that the artifact would run in.
+    ("TorchDiffers", r"\btorch \S+ in the pod, artifact has "),
+    ("PythonDiffers", r"\bPython \S+ in the pod, artifact has "),
+    (
+        "CpuDiffers",
+        r"\bCPU lacks |\bmachine \S+ in the pod|\bneeds CPU class |caches were filled for Native on another CPU",
+    ),
+    ("GpuDiffers", r"\bno GPU in the pod|\b(GPU|GPU capability|CUDA|triton) \S.* in the pod, artifact has "),
+    # Of the call of torch.compile.
+    ("CompileArguments", r"^torch\.compile was called with|: torch\.compile was called with"),
+    # Of what each single call finds.
+    (
+        "ProcessState",
+        r"\bgrad is enabled\b|\bautocast is \w+|\bis active\b|\bthe call is being traced\b|\bglobal module hooks\b"
+        r"|\b\w+ is \S+ in the pod, artifact has ",
+    ),
+    ("LibraryFailed", r"\bits library failed repeatedly\b|^Preheat failed: "),
+    ("CallNotCovered", r"^no bucket answers this call: "),
+    ("CachesNotUsed", r"\bthe compiler caches did not hold it|\bcaches cannot be copied|\bPREHEAT_WORK_DIR is not set"),
+    ("CachesNotUsed", r"\bthe pod sets \S.* itself"),
+    ("ModelDiffers", r"^no artifact is for this |^the module changes with every call"),
+    ("TargetsFailed", r"^\S+: (Failed|NoCapacity), |^the revision has no targets"),
+)
+_COMPILED: Final = tuple((name, re.compile(pattern)) for name, pattern in _PATTERNS)
+_NO_COMPILER: Final = "NoCompiler"
+_OF_OUTCOME: Final = {"hot": "Package", "warm": "Caches", "eager": "Rejected"}
+
+CLASSES: Final = (*_OF_OUTCOME.values(), _NO_COMPILER, *dict.fromkeys(name for name, _ in _PATTERNS), OTHER)
+"""Every class there is."""
+
+OUTCOMES: Final = (*_OF_OUTCOME, "cold")
+"""Every outcome there is."""
+
+_BUCKET: Final = re.compile(r"^[^:|]*: ")
+_OF_ARGUMENTS: Final = ("argument ", "the arguments do not fit forward")
+_NO_BUCKET: Final = "no bucket answers this call: "
+
+
+def class_of(outcome: str | None, reason: str) -> str:
+    """The class of a reason that stands in a record, one of CLASSES."""
+    if outcome in ("hot", "warm"):
+        return _OF_OUTCOME[outcome]
+    if outcome == "eager":
+        return _NO_COMPILER if "no C++ compiler" in reason else _OF_OUTCOME[outcome]
+    if reason.startswith(_NO_BUCKET):
+        return _of_buckets(reason[len(_NO_BUCKET) :])
+    return next((name for name, pattern in _COMPILED if pattern.search(reason)), OTHER)
+
+
+def _of_buckets(said: str) -> str:
+    """One bucket took the call, and something else forbids it: that is what to mend, whatever the other buckets say."""
+    for part in said.split(" | "):
+        words = _BUCKET.sub("", part, count=1)
+        if not words.startswith(_OF_ARGUMENTS):
+            found = next((name for name, pattern in _COMPILED if pattern.search(words)), OTHER)
+            if found != OTHER:
+                return found
+    return "CallNotCovered"

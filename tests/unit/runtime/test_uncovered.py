@@ -1,0 +1,44 @@
+"""Calls are counted by shapes and dtypes, and by nothing else; in bounded memory."""
+
+import torch
+
+from preheat_runtime.uncovered import MAX_SHAPES, OTHERS, Uncovered, shape_of
+
+
+def test_shapes_and_dtypes_in_order():
+    args = (torch.zeros(2, 3), [torch.zeros(4, dtype=torch.int64), "secret"], 7)
+    assert shape_of(args, {"mask": torch.ones((), dtype=torch.bool)}) == "float32[2,3] int64[4] bool[]"
+
+
+def test_nothing_of_the_content_or_the_names():
+    assert shape_of(("password", {"token": "x"}), {"name": "y"}) == "none"
+
+
+def test_a_long_or_deep_call_is_cut():
+    nested = torch.zeros(1)
+    for _ in range(10):
+        nested = [nested]
+    assert shape_of(tuple(torch.zeros(1) for _ in range(20)), {}) == " ".join(["float32[1]"] * 8 + ["more"])
+    assert shape_of((nested,), {}) == "none"
+
+
+def test_counts_are_taken_once_and_kept_for_the_end():
+    counts = Uncovered()
+    for _ in range(3):
+        counts.add((torch.zeros(2),), {})
+    assert counts.take() == {"float32[2]": 3}
+    assert counts.take() == {}
+    counts.add((torch.zeros(5),), {})
+    assert counts.take() == {"float32[5]": 1}
+    assert counts.total() == {"float32[2]": 3, "float32[5]": 1}
+
+
+def test_ever_new_shapes_do_not_fill_the_memory():
+    counts = Uncovered()
+    for size in range(MAX_SHAPES + 50):
+        counts.add((torch.zeros(size),), {})
+    counts.add((torch.zeros(0),), {})
+    total = counts.total()
+    assert len(total) == MAX_SHAPES + 1
+    assert total[OTHERS] == 50
+    assert total["float32[0]"] == 2
