@@ -18,11 +18,8 @@ _PATTERNS: Final = (
     ("NoRevision", r"^no revision was ready|^there is no revision in "),
     ("StoreUnreachable", r"^fetch: Failed, (StoreUnreachable|DeadlineExceeded)\b"),
     ("StoreDenied", r"^fetch: Failed, (StoreDenied|StoreCredentialsMissing)\b"),
-    (
-        "Corrupt",
-        r"^fetch: Failed, (ManifestMissing|ManifestCorrupt|PieceMissing|PieceCorrupt|UnknownFormat)\b"
-        r"|^the manifest cannot be read",
-    ),
+    ("Corrupt", r"^fetch: Failed, (ManifestMissing|ManifestCorrupt|PieceMissing|PieceCorrupt|UnknownFormat)\b"),
+    ("Corrupt", r"^the manifest cannot be read"),
     ("FetchFailed", r"^fetch: "),
     # Of the process that the artifact would run in.
     ("TorchDiffers", r"\btorch \S+ in the pod, artifact has "),
@@ -37,9 +34,9 @@ _PATTERNS: Final = (
     # Of what each single call finds.
     (
         "ProcessState",
-        r"\bgrad is enabled\b|\bautocast is \w+|\bis active\b|\bthe call is being traced\b|\bglobal module hooks\b"
-        r"|\b\w+ is \S+ in the pod, artifact has ",
+        r"\bgrad is enabled\b|\bautocast is \w+|\bis active\b|\bis being traced\b|\bglobal module hooks\b",
     ),
+    ("ProcessState", r"\b\w+ is \S+ in the pod, artifact has "),
     ("LibraryFailed", r"\bits library failed repeatedly\b|^Preheat failed: "),
     ("CallNotCovered", r"^no bucket answers this call: "),
     ("CachesNotUsed", r"\bthe compiler caches did not hold it|\bcaches cannot be copied|\bPREHEAT_WORK_DIR is not set"),

@@ -57,7 +57,7 @@ class Uncovered:
 
 def shape_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     """The tensors of a call as `float32[8,3,224,224] int64[8]`, in order; `none` where there are no tensors."""
-    found = []
+    found: list[str] = []
     for tensor in _tensors((*args, *kwargs.values()), 0):
         if len(found) == _MAX_TENSORS:
             found.append("more")

@@ -1,4 +1,4 @@
-"""What the chart tells the controller, read from its environment once.
+"""What the chart tells the controller and the server, read from their environment once.
 
 Every variable is named in the error when it is missing or wrong, with the chart value behind it: a controller that
 starts with half its settings would make Jobs that cannot publish.
@@ -57,6 +57,33 @@ class Settings:
             resync_seconds=_number(env, "PREHEAT_RESYNC_SECONDS", default=300, least=1, most=86400),
             workers=_number(env, "PREHEAT_WORKERS", default=8, least=1, most=256),
             health_port=_number(env, "PREHEAT_HEALTH_PORT", default=8080, least=1, most=65535),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Settings of the server process."""
+
+    reports_port: int = 8443
+    """Port on which pods report."""
+
+    metrics_port: int = 8080
+    """Port of /metrics, /healthz and /readyz."""
+
+    tls_directory: str = ""
+    """Folder with tls.crt and tls.key; empty: reports are taken without TLS, as behind a mesh that adds it."""
+
+    drain_seconds: float = 5.0
+    """How long requests are still taken after the signal to stop: until nobody is sent here any more."""
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> ServerSettings:
+        """Read the environment. Raises SettingsError."""
+        return cls(
+            reports_port=_number(env, "PREHEAT_REPORTS_PORT", default=8443, least=1, most=65535),
+            metrics_port=_number(env, "PREHEAT_METRICS_PORT", default=8080, least=1, most=65535),
+            tls_directory=env.get("PREHEAT_TLS_DIRECTORY", "").strip(),
+            drain_seconds=_number(env, "PREHEAT_DRAIN_SECONDS", default=5, least=0, most=60),
         )
 
 

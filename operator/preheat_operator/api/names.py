@@ -52,12 +52,19 @@ CONTAINER_FETCH: Final = "preheat-fetch"
 VOLUME_PREHEAT: Final = "preheat"
 VOLUME_WORK: Final = "preheat-work"
 VOLUME_STORE: Final = "preheat-store"
+VOLUME_REPORTS: Final = "preheat-reports"
 MOUNT_PREHEAT: Final = "/opt/preheat"
 MOUNT_WORK: Final = "/var/cache/preheat"
 MOUNT_STORE: Final = "/var/run/secrets/preheat.dev/store"
+MOUNT_REPORTS: Final = "/var/run/secrets/preheat.dev/reports"
 # Beside the credentials, when the chart's values name a ConfigMap that holds it.
 STORE_CA_KEY: Final = "ca.crt"
 STORE_CA_FILE: Final = f"{MOUNT_STORE}/{STORE_CA_KEY}"
+# The token with which a pod reports how it was served, and whom it is for: it is good for nothing else.
+REPORTS_TOKEN_KEY: Final = "token"  # noqa: S105 - a file's name
+REPORTS_TOKEN_FILE: Final = f"{MOUNT_REPORTS}/{REPORTS_TOKEN_KEY}"
+REPORTS_AUDIENCE: Final = f"{GROUP}/reports"
+REPORTS_TOKEN_SECONDS: Final = 3600
 SITE_DIRECTORY: Final = "/opt/preheat/site"
 # Names of Secrets, not secrets.
 SECRET_FETCH: Final = "preheat-fetch"  # noqa: S105
@@ -73,6 +80,9 @@ ENV_PYTHONPATH: Final = "PYTHONPATH"
 ENV_DIR: Final = "PREHEAT_DIR"
 ENV_WORK_DIR: Final = "PREHEAT_WORK_DIR"
 ENV_MODEL: Final = "PREHEAT_MODEL"
+ENV_REPORTS_URL: Final = "PREHEAT_REPORTS_URL"
+ENV_REPORTS_TOKEN: Final = "PREHEAT_REPORTS_TOKEN"  # noqa: S105 - the path of a file
+ENV_REPORTS_CA: Final = "PREHEAT_REPORTS_CA"
 ENV_MANIFEST: Final = "PREHEAT_MANIFEST"
 ENV_NAMESPACE: Final = "PREHEAT_NAMESPACE"
 ENV_STORE_ENDPOINT: Final = "PREHEAT_STORE_ENDPOINT"
