@@ -104,6 +104,8 @@ PODS: dict[str, Callable[[str], dict[str, Any]]] = {
     ),
     "pull secret there already": lambda ns: _spec(ns, imagePullSecrets=[{"name": "regcred"}]),
     "own volume of our name": lambda ns: _spec(ns, volumes=[{"name": "preheat-work", "emptyDir": {}}]),
+    "own volume of the reports' name": lambda ns: _spec(ns, volumes=[{"name": "preheat-reports", "emptyDir": {}}]),
+    "reports switched off": lambda ns: pod(namespace=ns, env=[{"name": "PREHEAT_REPORTS_URL", "value": ""}]),
     "own container of our name": lambda ns: _spec(
         ns, containers=[{"name": "server", "image": IMAGE}, {"name": "preheat-fetch", "image": "x"}]
     ),

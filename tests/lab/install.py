@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 NAMESPACE = "preheat-system"
 RELEASE = "preheat"
+# There is no cluster DNS, so pods are given an address.
+_SERVER_ADDRESS = "10.96.0.88"
 _CHART = REPOSITORY / "charts" / "preheat"
 _PRODUCT = (
     "LICENSE",
@@ -52,6 +54,11 @@ class Installed:
     def controller(self) -> str:
         """Name of the controller's Deployment."""
         return f"{self.release}-controller"
+
+    @property
+    def server(self) -> str:
+        """Name of the server's Deployment and Service."""
+        return f"{self.release}-server"
 
     @property
     def controller_selector(self) -> str:
@@ -110,6 +117,7 @@ def install_preheat(lab: Lab, *, values: Mapping[str, object] | None = None) -> 
     needed = {
         "image": {"repository": image.repository, "digest": image.digest},
         "store": {"endpoint": lab.s3.endpoint, "bucket": lab.s3.bucket, "region": lab.s3.region},
+        "server": {"clusterIP": _SERVER_ADDRESS},
     }
     file = lab.layout.root / "values.yaml"
     file.write_text(yaml.safe_dump(_merged(needed, values or {})))

@@ -59,6 +59,75 @@ app.kubernetes.io/component: controller
 {{ include "preheat.fullname" . }}-uninstall
 {{- end -}}
 
+{{- define "preheat.serverName" -}}
+{{ include "preheat.fullname" . }}-server
+{{- end -}}
+
+{{- define "preheat.serverSelector" -}}
+app.kubernetes.io/name: preheat
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: server
+{{- end -}}
+
+{{/* Where pods report to; empty where nobody takes reports. */}}
+{{- define "preheat.reportsUrl" -}}
+{{- if .Values.server.enabled -}}
+{{- if .Values.server.url -}}{{ .Values.server.url | trimSuffix "/" }}
+{{- else -}}
+{{- $host := .Values.server.clusterIP | default (printf "%s.%s.svc" (include "preheat.serverName" .) .Release.Namespace) -}}
+{{- if contains ":" $host -}}{{- $host = printf "[%s]" $host -}}{{- end -}}
+{{- if .Values.server.tls.enabled -}}{{ printf "https://%s" $host }}{{- else -}}{{ printf "http://%s" $host }}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "preheat.serverSecret" -}}
+{{- .Values.server.tls.secretName | default (printf "%s-tls" (include "preheat.serverName" .)) -}}
+{{- end -}}
+
+{{/* Names the certificate must be for, separated by commas. */}}
+{{- define "preheat.certificateNames" -}}
+{{- $service := include "preheat.serverName" . -}}
+{{- $short := printf "%s.%s.svc" $service .Release.Namespace -}}
+{{- $host := urlParse (include "preheat.reportsUrl" .) | dig "hostname" "" -}}
+{{- list $short $service (printf "%s.%s" $service .Release.Namespace) $host | uniq | join "," -}}
+{{- end -}}
+
+{{/* The certificate of the server as JSON: the one there is, while it is for the same names; else a new one. Made once
+in a rendering, since two templates ask: so it is put aside among the values. */}}
+{{- define "preheat.certificate" -}}
+{{- if not (hasKey .Values.server "certificate") -}}
+{{- $names := include "preheat.certificateNames" . -}}
+{{- $made := dict -}}
+{{- $found := lookup "v1" "Secret" .Release.Namespace (include "preheat.serverSecret" .) -}}
+{{- if and $found (eq $names (dig "metadata" "annotations" "preheat.dev/certificate-names" "" $found)) -}}
+{{- range $key := list "ca.crt" "tls.crt" "tls.key" -}}
+{{- $_ := set $made $key (dig "data" $key "" $found | b64dec) -}}
+{{- end -}}
+{{- else -}}
+{{- $ips := list -}}
+{{- $hosts := list -}}
+{{- range $name := splitList "," $names -}}
+{{- if or (contains ":" $name) (regexMatch "^[0-9.]+$" $name) -}}{{- $ips = append $ips $name -}}{{- else -}}{{- $hosts = append $hosts $name -}}{{- end -}}
+{{- end -}}
+{{- $ca := genCAWithKey (printf "%s-ca" (include "preheat.serverName" .)) 3650 (genPrivateKey "ecdsa") -}}
+{{- $certificate := genSignedCertWithKey (include "preheat.serverName" . | trunc 63) $ips $hosts 3650 $ca (genPrivateKey "ecdsa") -}}
+{{- $made = dict "ca.crt" $ca.Cert "tls.crt" $certificate.Cert "tls.key" $certificate.Key -}}
+{{- end -}}
+{{- $_ := set .Values.server "certificate" $made -}}
+{{- end -}}
+{{- toJson .Values.server.certificate -}}
+{{- end -}}
+
+{{/* Authorities that pods know the server by, as PEM; empty: those of their own images. */}}
+{{- define "preheat.reportsCa" -}}
+{{- if and .Values.server.enabled .Values.server.tls.enabled -}}
+{{- if .Values.server.tls.ca -}}{{ .Values.server.tls.ca }}
+{{- else if not .Values.server.tls.secretName -}}{{ index (include "preheat.certificate" . | fromJson) "ca.crt" }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Users, as CEL strings: the controller, the uninstall Job, and the parts of Kubernetes that clean up. */}}
 {{- define "preheat.controllerUser" -}}
 "system:serviceaccount:{{ .Release.Namespace }}:{{ include "preheat.controllerAccount" . }}"

@@ -32,6 +32,8 @@ class Maybe:
 
 RUN_AS_USER: Final = Input("runAsUser", optional=True)
 STORE_CA_CONFIG_MAP: Final = Input("storeCaConfigMap", optional=True)
+REPORTS_URL: Final = Input("reportsUrl", optional=True)
+REPORTS_CA: Final = Input("reportsCa", optional=True)
 
 
 def fetch_container() -> dict[str, Any]:
@@ -72,7 +74,7 @@ def fetch_container() -> dict[str, Any]:
     }
 
 
-def volumes() -> list[dict[str, Any]]:
+def volumes() -> list[dict[str, Any] | Maybe]:
     """The pod's new volumes. The store's is optional throughout: a missing Secret must not keep a pod from starting."""
     certificate = {"configMap": {"name": STORE_CA_CONFIG_MAP, "optional": True}}
     sources = [
@@ -83,14 +85,30 @@ def volumes() -> list[dict[str, Any]]:
         {"name": names.VOLUME_PREHEAT, "emptyDir": {}},
         {"name": names.VOLUME_WORK, "emptyDir": {}},
         {"name": names.VOLUME_STORE, "projected": {"sources": sources}},
+        Maybe(given=REPORTS_URL, value={"name": names.VOLUME_REPORTS, "projected": {"sources": [_reports_token()]}}),
     ]
 
 
-def served_mounts() -> list[dict[str, Any]]:
+def _reports_token() -> dict[str, Any]:
+    """A token that says which pod reports, and opens nothing: no API server takes it for its own."""
+    return {
+        "serviceAccountToken": {
+            "audience": names.REPORTS_AUDIENCE,
+            "expirationSeconds": names.REPORTS_TOKEN_SECONDS,
+            "path": names.REPORTS_TOKEN_KEY,
+        }
+    }
+
+
+def served_mounts() -> list[dict[str, Any] | Maybe]:
     """What is mounted into the container that serves; artifacts are read-only there."""
     return [
         {"name": names.VOLUME_PREHEAT, "mountPath": names.MOUNT_PREHEAT, "readOnly": True},
         {"name": names.VOLUME_WORK, "mountPath": names.MOUNT_WORK},
+        Maybe(
+            given=REPORTS_URL,
+            value={"name": names.VOLUME_REPORTS, "mountPath": names.MOUNT_REPORTS, "readOnly": True},
+        ),
     ]
 
 
@@ -103,6 +121,15 @@ def served_env(*, directory: str = names.MOUNT_PREHEAT, work: str = names.MOUNT_
         {"name": names.ENV_DIR, "value": directory},
         {"name": names.ENV_WORK_DIR, "value": work},
         {"name": names.ENV_MODEL, "value": Input("model")},
+    ]
+
+
+def reports_env() -> list[Maybe]:
+    """Where the container that serves reports to, in installations that count it."""
+    return [
+        Maybe(given=REPORTS_URL, value={"name": names.ENV_REPORTS_URL, "value": REPORTS_URL}),
+        Maybe(given=REPORTS_URL, value={"name": names.ENV_REPORTS_TOKEN, "value": names.REPORTS_TOKEN_FILE}),
+        Maybe(given=REPORTS_CA, value={"name": names.ENV_REPORTS_CA, "value": REPORTS_CA}),
     ]
 
 

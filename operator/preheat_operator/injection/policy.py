@@ -59,6 +59,8 @@ HELM_VALUES: Final = PolicyValues(
         "storeCaConfigMap": "[{{ with .Values.store.caConfigMap }}{{ toJson . }}{{ end }}]",
         "fetchTimeout": "{{ .Values.fetch.timeoutSeconds | toString | toJson }}",
         "runAsUser": '[{{ include "preheat.fetchUser" . }}]',
+        "reportsUrl": '[{{ with include "preheat.reportsUrl" . }}{{ toJson . }}{{ end }}]',
+        "reportsCa": '[{{ with include "preheat.reportsCa" . }}{{ toJson . }}{{ end }}]',
     },
 )
 
@@ -82,6 +84,8 @@ def values_of(settings: InjectionSettings, *, name: str = "preheat-injection") -
             "storeCaConfigMap": cel.constants((authority,) if authority else ()),
             "fetchTimeout": cel.constant(str(settings.fetch_timeout_seconds)),
             "runAsUser": cel.constants(() if user is None else (user,)),
+            "reportsUrl": cel.constants(tuple(filter(None, (settings.reports_url,)))),
+            "reportsCa": cel.constants(tuple(filter(None, (settings.reports_ca,)))),
         },
     )
 
@@ -203,7 +207,7 @@ def mutation() -> str:
     fetch = cel.literal(additions.fetch_container(), type_name="Object.spec.initContainers")
     volumes = cel.literal(additions.volumes(), type_name="Object.spec.volumes")
     mounts = cel.literal(additions.served_mounts(), type_name=f"{container}.volumeMounts")
-    env = cel.literal(additions.served_env(), type_name=f"{container}.env")
+    env = cel.literal([*additions.served_env(), *additions.reports_env()], type_name=f"{container}.env")
     reference = "Object.spec.imagePullSecrets{name: n}"
     annotate = [
         _when("!has(object.metadata.annotations)", _add("'/metadata/annotations'", "{}")),

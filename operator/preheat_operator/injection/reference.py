@@ -13,6 +13,7 @@ from preheat_operator.injection.additions import (
     Input,
     Maybe,
     fetch_container,
+    reports_env,
     served_env,
     served_mounts,
     volumes,
@@ -84,6 +85,8 @@ def inputs(reading: Reading, settings: InjectionSettings) -> dict[str, Any]:
         "fetchTimeout": str(settings.fetch_timeout_seconds),
         "runAsUser": settings.run_as_user,
         "pullSecrets": settings.image_pull_secrets,
+        "reportsUrl": settings.reports_url or None,
+        "reportsCa": settings.reports_ca or None,
     }
 
 
@@ -122,7 +125,8 @@ def _add(spec: dict[str, Any], reading: Reading, given: dict[str, Any]) -> None:
     spec["initContainers"] = [fetch, *(spec.get("initContainers") or [])]
     spec["volumes"] = [*(spec.get("volumes") or []), *filled(volumes(), given)]
     served["volumeMounts"] = [*(served.get("volumeMounts") or []), *filled(served_mounts(), given)]
-    served["env"] = serving_environment(served.get("env") or [], filled(served_env(), given), reading.image_path)
+    ours = filled([*served_env(), *reports_env()], given)
+    served["env"] = serving_environment(served.get("env") or [], ours, reading.image_path)
     secrets = spec.get("imagePullSecrets") or []
     there = {entry.get("name") for entry in secrets}
     new = [{"name": name} for name in given["pullSecrets"] if name not in there]

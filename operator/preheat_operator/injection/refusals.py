@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from preheat_operator.injection.reading import Reading
 
-_VOLUMES: Final = (names.VOLUME_PREHEAT, names.VOLUME_WORK, names.VOLUME_STORE)
-_MOUNTS: Final = (names.MOUNT_PREHEAT, names.MOUNT_WORK)
+_VOLUMES: Final = (names.VOLUME_PREHEAT, names.VOLUME_WORK, names.VOLUME_STORE, names.VOLUME_REPORTS)
+_MOUNTS: Final = (names.MOUNT_PREHEAT, names.MOUNT_WORK, names.MOUNT_REPORTS)
 
 
 @dataclass(frozen=True, kw_only=True)

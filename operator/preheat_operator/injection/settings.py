@@ -23,6 +23,9 @@ class InjectionSettings:
         store_ca_config_map: name of the ConfigMap with `ca.crt`, in the pod's namespace; empty means none.
         fetch_timeout_seconds: deadline of the whole fetch.
         run_as_user: user of the fetch container; None leaves it to the cluster (OpenShift assigns one).
+        reports_url: where pods report how they were served; empty means nowhere.
+        reports_ca: certificates, as PEM, of which the one at `reports_url` must be or be signed by; empty means those
+            of the pod's own image.
         excluded_namespaces: where no pod is ever injected: kube-system and the release's own namespace.
     """
 
@@ -37,4 +40,6 @@ class InjectionSettings:
     store_ca_config_map: str = ""
     fetch_timeout_seconds: int = 60
     run_as_user: int | None = 65532
+    reports_url: str = ""
+    reports_ca: str = ""
     excluded_namespaces: tuple[str, ...] = ("kube-system", "preheat-system")

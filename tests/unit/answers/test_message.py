@@ -91,6 +91,7 @@ def test_shapes_keep_to_their_grammar(shape: str, told: bool) -> None:
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=8,
 )
 
 

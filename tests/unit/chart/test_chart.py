@@ -67,7 +67,8 @@ def test_what_must_be_set_is_named(settings: tuple[str, ...], says: str) -> None
         "imag.tag=1", "store.bukket=x", "store.bucket=UPPER", "store.endpoint=s3.example", "fetch.timeoutSeconds=0",
         "fetch.timeoutSeconds=soon", "fetch.runAsUser=0", "image.digest=sha256:short", "image.pullPolicy=Sometimes",
         "crds.keep=maybe", "clusterId=a b", "clusterId=a.b", "imagePullSecrets[0]=x", "controller.replicas=2",
-        "uninstall.timeoutSeconds=1", "templatePolicy.allowPrivileged=yes please", "store.fetchSecret=A_B",
+        "server.replicas=0", "server.url=preheat", "server.clusterIP=server", "server.tls.ca=x", "server.tls.key=x",
+        "server.serviceMonitor.interval=often", "uninstall.timeoutSeconds=1", "templatePolicy.allowPrivileged=yes please", "store.fetchSecret=A_B",
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused(setting: str) -> None:
@@ -128,7 +129,10 @@ def test_one_controller_at_a_time(documents: list[dict[str, Any]]) -> None:
     assert spec["strategy"] == {"type": "Recreate"}
 
 
-@pytest.mark.parametrize(("kind", "name"), [("Deployment", "preheat-controller"), ("Job", "preheat-uninstall")])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("Deployment", "preheat-controller"), ("Deployment", "preheat-server"), ("Job", "preheat-uninstall")],
+)
 def test_our_own_pods_keep_to_the_restricted_standard(documents: list[dict[str, Any]], kind: str, name: str) -> None:
     spec = found(documents, kind, name)["spec"]["template"]["spec"]
     assert spec["securityContext"]["runAsNonRoot"]

@@ -115,6 +115,52 @@ def test_fetch_is_told_everything_it_needs() -> None:
     assert manifest["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.annotations['preheat.dev/manifest']"}}
 
 
+REPORTING = InjectionSettings(
+    image="i", cluster_id="c", store_bucket="b", reports_url="https://preheat-server", reports_ca="PEM"
+)
+
+
+def test_where_reports_are_counted_the_serving_container_gets_a_token_for_that_alone() -> None:
+    spec = injected("plain", settings=REPORTING)["spec"]
+    server = spec["containers"][0]
+    assert {name: value for name, value in env(server).items() if "REPORTS" in name} == {
+        "PREHEAT_REPORTS_URL": "https://preheat-server",
+        "PREHEAT_REPORTS_TOKEN": "/var/run/secrets/preheat.dev/reports/token",
+        "PREHEAT_REPORTS_CA": "PEM",
+    }
+    volume = next(volume for volume in spec["volumes"] if volume["name"] == "preheat-reports")
+    assert volume["projected"]["sources"] == [
+        {"serviceAccountToken": {"audience": "preheat.dev/reports", "expirationSeconds": 3600, "path": "token"}}
+    ]
+    mount = {"name": "preheat-reports", "mountPath": "/var/run/secrets/preheat.dev/reports", "readOnly": True}
+    assert mount in server["volumeMounts"]
+    assert "preheat-reports" not in str(spec["initContainers"]), "fetch has no use for it"
+
+
+def test_elsewhere_nothing_of_it_is_added() -> None:
+    assert "eports" not in str(injected("plain"))
+    without = InjectionSettings(image="i", cluster_id="c", store_bucket="b", reports_ca="PEM")
+    assert "PREHEAT_REPORTS_URL" not in str(injected("plain", settings=without))
+
+
+def test_without_a_certificate_the_image_s_own_authorities_decide() -> None:
+    settings = InjectionSettings(image="i", cluster_id="c", store_bucket="b", reports_url="https://x")
+    assert "PREHEAT_REPORTS_CA" not in env(injected("plain", settings=settings)["spec"]["containers"][0])
+
+
+def test_a_pod_may_switch_reporting_off() -> None:
+    assert (
+        env(injected("reports switched off", settings=REPORTING)["spec"]["containers"][0])["PREHEAT_REPORTS_URL"] == ""
+    )
+
+
+def test_reporting_changes_nothing_that_is_counted_in_a_quota() -> None:
+    with_, without = (injected("requests only", settings=each)["spec"] for each in (REPORTING, SETTINGS))
+    for mine, theirs in zip(with_["containers"], without["containers"], strict=True):
+        assert mine.get("resources") == theirs.get("resources")
+    assert len(with_["initContainers"]) == len(without["initContainers"])
+
+
 def test_a_missing_secret_does_not_keep_a_pod_from_starting() -> None:
     volumes = {volume["name"]: volume for volume in injected("plain")["spec"]["volumes"]}
     assert [source["secret"]["optional"] for source in volumes["preheat-store"]["projected"]["sources"]] == [True]
