@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "run": "preheat_operator.cli.run",
     "inspect": "preheat_operator.cli.inspect",
     "diff": "preheat_operator.cli.diff",
+    "why": "preheat_operator.cli.why",
 }
 
 
@@ -98,6 +99,11 @@ def _parser() -> argparse.ArgumentParser:
             place, metavar=place.upper(), help="a digest, a model's name, or a file: a manifest or a report.json"
         )
     _store(each, required=False)
+    _output(each)
+
+    each = commands.add_parser("why", allow_abbrev=False, help="say why a pod is cold, or that it is not")
+    each.add_argument("pod", metavar="POD", help="name of the pod")
+    each.add_argument("-n", "--namespace", metavar="NAME", help="its namespace (that of the kubeconfig's context)")
     _output(each)
     return parser
 

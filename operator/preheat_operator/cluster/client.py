@@ -56,16 +56,25 @@ class Api:
         self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Any = None, content: str = _JSON
     ) -> Raw:
         """One request; the answer's JSON object."""
-        headers = {"Accept": _JSON, "Content-Type": content}
+        data = await self._data(method, path, query, body, {"Accept": _JSON, "Content-Type": content})
+        answer = json.loads(data) if data else {}
+        return answer if isinstance(answer, dict) else {}
+
+    async def text(self, path: str, *, query: Mapping[str, str] | None = None) -> str:
+        """A GET that is answered with text: a log. What is no UTF-8 in it is replaced."""
+        return (await self._data("GET", path, query, None, {"Accept": "*/*"})).decode("utf-8", "replace")
+
+    async def _data(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Any, headers: dict[str, str]
+    ) -> bytes:
         serialized = await self._client.param_serialize(
             method, path, query_params=list((query or {}).items()), header_params=headers, body=body,
             auth_settings=["BearerToken"],
         )  # fmt: skip
         response = await self._client.call_api(*serialized, _request_timeout=_TIMEOUT_SECONDS)
-        data = await response.read()
+        data: bytes = await response.read()
         if 200 <= response.status < 300:
-            answer = json.loads(data) if data else {}
-            return answer if isinstance(answer, dict) else {}
+            return data
         raise _error(response.status, response.reason, data)
 
     async def get(self, path: str) -> Raw | None:

@@ -1,0 +1,241 @@
+"""Finds the first cause, in the order in which things happen to a pod: labelled, admitted, fetched, started, answered.
+
+Each step answers only when the pod got no further; so the explanation is about where it really ended.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from preheat_operator.api import names
+from preheat_operator.explain import remedies
+from preheat_runtime.reasons import CLASSES, class_of
+
+if TYPE_CHECKING:
+    from preheat_operator.explain.gathered import Gathered, Raw
+
+UNKNOWN: Final = "unknown"
+WAITING: Final = "waiting"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """How a pod was served, why, and what to do.
+
+    Attributes:
+        outcome: hot, warm, eager, cold; waiting: it has not come that far; unknown: it cannot be told.
+        cause: one word for it: of this module, a class of `preheat_runtime.reasons`, or a condition's reason.
+        why: the same in words.
+        remedy: what to do.
+        notes: what else is worth knowing, a line each.
+    """
+
+    outcome: str
+    cause: str
+    why: str
+    remedy: str
+    notes: tuple[str, ...] = field(default=())
+
+
+def explain(found: Gathered) -> Explanation:
+    """The explanation of a pod."""
+    for step in (_labelled, _admitted, _switched_off, _started, _recorded):
+        explanation = step(found)
+        if explanation is not None:
+            return explanation
+    return _unrecorded(found)
+
+
+def _labelled(found: Gathered) -> Explanation | None:
+    if found.label is None:
+        why = f"the pod has no label {names.LABEL_MODEL}, so Preheat leaves it alone"
+        return Explanation(outcome="cold", cause="NotLabelled", why=why, remedy=remedies.NOT_LABELLED)
+    if found.labels.get(names.LABEL_INJECT) == names.INJECT_DISABLED:
+        why = f"the pod has the label {names.LABEL_INJECT}: {names.INJECT_DISABLED}"
+        return Explanation(outcome="cold", cause="InjectDisabled", why=why, remedy=remedies.INJECT_DISABLED)
+    return None
+
+
+def _admitted(found: Gathered) -> Explanation | None:
+    if found.injected == names.INJECTED_YES:
+        return None
+    if not found.injected:
+        why = "admission did not look at the pod: there was no CompiledModelIndex in its namespace, or no injection policy"
+        return Explanation(outcome="cold", cause="NotSeen", why=why, remedy=remedies.NOT_SEEN, notes=_of_model(found))
+    said = found.injected.removeprefix(names.INJECTED_NO_PREFIX)
+    cause, why, remedy = _not_injected(found, said)
+    return Explanation(outcome="cold", cause=cause, why=why, remedy=remedy, notes=_of_model(found))
+
+
+def _not_injected(found: Gathered, said: str) -> tuple[str, str, str]:
+    if said.startswith("there is no CompiledModel "):
+        if found.model is None:
+            return "NoModel", said, remedies.NO_MODEL
+        return "NewerThanPod", "the CompiledModel was not there yet when the pod was created", remedies.REPLACE
+    if said.startswith("injection is paused"):
+        return "Paused", said, remedies.PAUSED
+    if not said.startswith("nothing is ready for image "):
+        return "NotInjectable", said, remedies.REFUSED
+    return _nothing_ready(found)
+
+
+def _nothing_ready(found: Gathered) -> tuple[str, str, str]:
+    nothing = f"nothing was ready for image {found.image} when the pod was created"
+    if found.model is None:
+        return "NoModel", f"{nothing}, and now there is no CompiledModel {found.label}", remedies.NO_MODEL
+    revision = found.revision_of(found.image)
+    if revision is not None and revision.get("state") == "Ready":
+        return "NewerThanPod", f"{nothing}; it became ready since", remedies.REPLACE
+    ready = found.conditions.get("Ready") or {}
+    reason, message = str(ready.get("reason") or ""), str(ready.get("message") or "")
+    if reason == "Suspended":
+        return "Suspended", f"{nothing}: the CompiledModel is suspended", remedies.SUSPENDED
+    if revision is None and ready.get("status") == "True":
+        images = ", ".join(str(each.get("image")) for each in found.status.get("revisions") or []) or "none"
+        return "ImageUnseen", f"{nothing}: what was compiled is for {images}", remedies.UNSEEN
+    if not reason:
+        return "NotLookedAt", f"{nothing}: the controller has not looked at the CompiledModel yet", remedies.WAIT
+    progressing = (found.conditions.get("Progressing") or {}).get("status") == "True"
+    return reason, f"{nothing}: {message or reason}", remedies.WAIT if progressing else remedies.CONDITION
+
+
+def _switched_off(found: Gathered) -> Explanation | None:
+    if found.variable("PREHEAT_DISABLE") in (None, "", "0"):
+        return None
+    why = "PREHEAT_DISABLE is set in the container"
+    return Explanation(outcome="cold", cause="SwitchedOff", why=why, remedy=remedies.SWITCHED_OFF)
+
+
+def _started(found: Gathered) -> Explanation | None:
+    if found.unscheduled is not None:
+        return _waits("Unscheduled", f"the pod has no node: {found.unscheduled}")
+    kind, words = found.state(names.CONTAINER_FETCH, init=True)
+    if kind in ("waiting", "running"):
+        return _waits("Fetching", f"init container {names.CONTAINER_FETCH} is {kind}{_because(words)}")
+    kind, words = found.state(found.container)
+    # Logs of a container that ended are still there; of one that never began there are none.
+    if kind in ("waiting", "unknown") and not found.records:
+        return _waits("NotStarted", f"container {found.container} is {kind}{_because(words)}")
+    return None
+
+
+def _waits(cause: str, why: str) -> Explanation:
+    return Explanation(outcome=WAITING, cause=cause, why=why, remedy=remedies.POD_WAITS)
+
+
+def _because(words: str) -> str:
+    return f" ({words})" if words else ""
+
+
+def _recorded(found: Gathered) -> Explanation | None:
+    first = [record for record in found.records if record.get("when") == "first-answer"]
+    if not first:
+        return None
+    chosen = _to_explain(first)
+    outcome, reason = str(chosen.get("outcome")), str(chosen.get("reason"))
+    cause = chosen.get("reasonClass")
+    # An older runtime does not say the class.
+    cause = cause if isinstance(cause, str) and cause in CLASSES else class_of(outcome, reason)
+    remedy = remedies.OF_REASON[cause]
+    return Explanation(outcome=outcome, cause=cause, why=reason, remedy=remedy, notes=_of_records(found, first, chosen))
+
+
+def _to_explain(first: list[Raw]) -> Raw:
+    """The newest first answer that was not hot: a pod of many processes is as cold as its coldest."""
+    rank = {"cold": 0, "eager": 1, "warm": 2, "hot": 3}
+    worst = min(rank.get(str(record.get("outcome")), 0) for record in first)
+    return [record for record in first if rank.get(str(record.get("outcome")), 0) == worst][-1]
+
+
+def _of_records(found: Gathered, first: list[Raw], chosen: Raw) -> tuple[str, ...]:
+    notes = []
+    seconds, size = chosen.get("firstAnswerSeconds"), chosen.get("bytes")
+    which = "/".join(str(chosen[key]) for key in ("module", "bucket", "hardware") if chosen.get(key))
+    facts = [f"the first answer took {seconds} s" if seconds is not None else "", f"artifact {which}" if which else ""]
+    facts.append(f"{size} bytes" if size is not None else "")
+    notes.append(", ".join(fact for fact in facts if fact))
+    if len(first) > 1:
+        outcomes = [str(record.get("outcome")) for record in first]
+        counts = ", ".join(f"{outcomes.count(each)} {each}" for each in dict.fromkeys(outcomes))
+        notes.append(f"first answers in the log: {counts}")
+    later = [record for record in found.records if record.get("when") == "changed"]
+    for record in later[-3:]:
+        outcome, reason = str(record.get("outcome")), str(record.get("reason"))
+        notes.append(f"a later call was {outcome}: {reason}. {remedies.OF_REASON[class_of(outcome, reason)]}")
+    if found.receipt is not None and chosen.get("outcome") not in ("hot", "warm"):
+        notes.append(f"fetch: {_receipt(found.receipt)}")
+    return (*(note for note in notes if note), *_of_faults(found), *found.unread)
+
+
+def _receipt(receipt: Raw) -> str:
+    parts = (receipt.get("outcome"), receipt.get("reason"), receipt.get("message"))
+    return ", ".join(str(part) for part in parts if part)
+
+
+def _of_faults(found: Gathered) -> tuple[str, ...]:
+    return tuple(f"a fault of Preheat's: {fault}" for fault in found.faults[-3:])
+
+
+_ISOLATED: Final = re.compile(r"-[a-zA-Z]*[IE][a-zA-Z]*")
+
+
+def _unrecorded(found: Gathered) -> Explanation:
+    """There is no line of the runtime's: why not?"""
+    cause, why, remedy = _why_no_record(found)
+    notes = []
+    if found.receipt is not None:
+        notes.append(f"fetch: {_receipt(found.receipt)}")
+    return Explanation(
+        outcome=UNKNOWN, cause=cause, why=why, remedy=remedy, notes=(*notes, *_of_faults(found), *found.unread)
+    )
+
+
+def _why_no_record(found: Gathered) -> tuple[str, str, str]:
+    if found.serving_log is None:
+        return "LogUnreadable", f"the log of container {found.container} could not be read", remedies.LOGS
+    if any(record.get("when") == "exit" for record in found.records):
+        return "NeverCalled", "torch.compile was called, what it returned never was", remedies.NEVER_CALLED
+    none = "no record from the runtime"
+    autoload = found.variable("TORCH_DEVICE_BACKEND_AUTOLOAD")
+    if autoload not in (None, "1"):
+        return (
+            "AutoloadOff",
+            f"{none}: TORCH_DEVICE_BACKEND_AUTOLOAD={autoload}, so torch loads nothing",
+            remedies.AUTOLOAD,
+        )
+    if isolated := _isolated(found.command):
+        return "Isolated", f"{none}: Python is started with {isolated}, so it was never loaded", remedies.ISOLATED
+    if found.variable("PREHEAT_LOG") == "off":
+        return "LogOff", f"{none} in the log: PREHEAT_LOG=off", remedies.LOG_OFF
+    why = f"{none}: no compiled model has answered yet, torch.compile is never called, or the runtime was never loaded"
+    return "NoRecord", why, remedies.NO_RECORD
+
+
+def _isolated(command: list[str]) -> str | None:
+    """The option that keeps Python from PYTHONPATH, if it is started with one: options stand before the script."""
+    at = next((i for i, word in enumerate(command) if re.search(r"(^|/)python[0-9.]*$", word)), None)
+    if at is None:
+        return None
+    for word in command[at + 1 :]:
+        if not word.startswith("-") or word in ("-m", "-c"):
+            return None
+        if _ISOLATED.fullmatch(word):
+            return word
+    return None
+
+
+def _of_model(found: Gathered) -> tuple[str, ...]:
+    """What the CompiledModel says that is not well."""
+    notes = []
+    for kind, bad in (("Ready", "False"), ("Degraded", "True")):
+        condition = found.conditions.get(kind) or {}
+        if condition.get("status") == bad:
+            notes.append(f"condition {kind}={bad}, {condition.get('reason')}: {condition.get('message')}")
+    failed = [each for each in found.status.get("targets") or [] if each.get("verdict") in ("Failed", "NoCapacity")]
+    for each in failed[:5]:
+        target = f"{each.get('module')}/{each.get('bucket')}/{each.get('hardware')}"
+        message = f": {each['message']}" if each.get("message") else ""
+        notes.append(f"target {target}: {each.get('verdict')}, {each.get('reason')}{message}")
+    return (*notes, *found.unread)
