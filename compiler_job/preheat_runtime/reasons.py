@@ -44,7 +44,6 @@ _PATTERNS: Final = (
     ("ModelDiffers", r"^no artifact is for this |^the module changes with every call"),
     ("TargetsFailed", r"^\S+: (Failed|NoCapacity), |^the revision has no targets"),
 )
-_COMPILED: Final = tuple((name, re.compile(pattern)) for name, pattern in _PATTERNS)
 _NO_COMPILER: Final = "NoCompiler"
 _OF_OUTCOME: Final = {"hot": "Package", "warm": "Caches", "eager": "Rejected"}
 
@@ -54,7 +53,7 @@ CLASSES: Final = (*_OF_OUTCOME.values(), _NO_COMPILER, *dict.fromkeys(name for n
 OUTCOMES: Final = (*_OF_OUTCOME, "cold")
 """Every outcome there is."""
 
-_BUCKET: Final = re.compile(r"^[^:|]*: ")
+_BUCKET: Final = r"^[^:|]*: "
 _OF_ARGUMENTS: Final = ("argument ", "the arguments do not fit forward")
 _NO_BUCKET: Final = "no bucket answers this call: "
 
@@ -67,15 +66,20 @@ def class_of(outcome: str | None, reason: str) -> str:
         return _NO_COMPILER if "no C++ compiler" in reason else _OF_OUTCOME[outcome]
     if reason.startswith(_NO_BUCKET):
         return _of_buckets(reason[len(_NO_BUCKET) :])
-    return next((name for name, pattern in _COMPILED if pattern.search(reason)), OTHER)
+    return _of_words(reason)
+
+
+def _of_words(words: str) -> str:
+    # A hot first answer needs none of these, so they are compiled when the first is searched for; `re` keeps them.
+    return next((name for name, pattern in _PATTERNS if re.search(pattern, words)), OTHER)
 
 
 def _of_buckets(said: str) -> str:
     """One bucket took the call, and something else forbids it: that is what to mend, whatever the other buckets say."""
     for part in said.split(" | "):
-        words = _BUCKET.sub("", part, count=1)
+        words = re.sub(_BUCKET, "", part, count=1)
         if not words.startswith(_OF_ARGUMENTS):
-            found = next((name for name, pattern in _COMPILED if pattern.search(words)), OTHER)
+            found = _of_words(words)
             if found != OTHER:
                 return found
     return "CallNotCovered"

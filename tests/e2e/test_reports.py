@@ -178,4 +178,6 @@ def test_why_of_a_cold_pod(world: World, ready: kit.Kube) -> None:
         assert (said["outcome"], said["cause"]) == ("cold", "StoreDenied")
         assert "preheat-fetch" in said["remedy"]
         assert any(note.startswith("fetch: Failed, Store") for note in said["notes"])
-        kit.wait_for("the report", lambda: counted(world, ready, "preheat_first_answers_total", **cold) == before + 1, timeout=30)
+        kit.wait_for(
+            "the report", lambda: counted(world, ready, "preheat_first_answers_total", **cold) == before + 1, timeout=30
+        )
