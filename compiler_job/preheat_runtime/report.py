@@ -17,14 +17,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .reasons import class_of
-from .sending import Sender
-from .uncovered import Uncovered
-
 from .records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from .sending import Sender
+    from .uncovered import Uncovered
 
 #: A later outcome of the same module is worth a line too; a process that keeps changing is not worth a flood.
 MAX_LINES = 20
@@ -62,9 +61,8 @@ class Reporter:
         work = environ.get("PREHEAT_WORK_DIR")
         self._file = Path(work) / "reports.jsonl" if work else None
         self._manifest = manifest
-        self._uncovered = Uncovered()
         self._begin()
-        self._sender = Sender(environ, self._uncovered)
+        self._sender = self._sender_for(environ)
         atexit.register(self._at_exit)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._begin)
@@ -74,7 +72,17 @@ class Reporter:
         self._lock = threading.Lock()
         self._said: set[tuple[str | None, ...]] = set()
         self._pid = os.getpid()
-        self._uncovered.reset()
+        self._uncovered: Uncovered | None = None
+
+    def _sender_for(self, environ: Mapping[str, str]) -> Sender | None:
+        if not environ.get("PREHEAT_REPORTS_URL"):
+            return None  # and nothing is imported for it
+        from .sending import Sender
+
+        return Sender(environ, self._take_counts)
+
+    def _take_counts(self) -> dict[str, int]:
+        return self._uncovered.take() if self._uncovered is not None else {}
 
     def answered(self, answer: Answer) -> None:
         """Report an answer, unless one with the same outcome and reason for the same module and bucket was."""
@@ -97,8 +105,14 @@ class Reporter:
         """Count a call that no bucket is for, by the shapes and dtypes of its tensors."""
         # A tensor whose shape cannot be had (a nested one) is not worth an exception.
         with contextlib.suppress(Exception):
+            if self._uncovered is None:
+                from .uncovered import Uncovered
+
+                with self._lock:
+                    self._uncovered = self._uncovered or Uncovered()
             self._uncovered.add(args, kwargs)
-            self._sender.counted()
+            if self._sender is not None:
+                self._sender.counted()
 
     def failed(self, what: str, error: BaseException) -> None:
         """Report a failure inside Preheat, once for each kind; the call itself goes on in torch's own way."""
@@ -112,9 +126,8 @@ class Reporter:
     def _at_exit(self) -> None:
         if os.getpid() != self._pid:
             return
-        counts = self._uncovered.total()
-        if counts:
-            self._emit({"event": "preheat-uncovered", "when": "exit", "calls": counts})
+        if self._uncovered is not None:
+            self._emit({"event": "preheat-uncovered", "when": "exit", "calls": self._uncovered.total()})
         if not self._said:
             reason = "torch.compile was called, the model never was"
             self._emit({"event": "preheat", "when": "exit", "outcome": None, "reason": reason})
@@ -126,7 +139,7 @@ class Reporter:
                 "when": when,
                 "outcome": answer.outcome,
                 "reason": answer.reason,
-                "reasonClass": class_of(answer.outcome, answer.reason),
+                "reasonClass": _class_of(answer.outcome, answer.reason),
                 "module": answer.module,
                 "bucket": answer.bucket,
                 "hardware": answer.hardware,
@@ -147,13 +160,21 @@ class Reporter:
             **fields,
         }
         line = json.dumps(record) + "\n"
-        if fields.get("when") != "exit":
+        if self._sender is not None and fields.get("when") != "exit":
             self._sender.send({name: fields[name] for name in _SENT if fields.get(name) is not None})
         if not self._silent:
             _quietly(lambda: sys.stderr.write(line))
         file = self._file
         if file is not None:
             _quietly(lambda: _append(file, line))
+
+
+def _class_of(outcome: str, reason: str) -> str:
+    if outcome == "hot":
+        return "Package"  # before a first answer is given, nothing is imported that is not needed
+    from .reasons import class_of
+
+    return class_of(outcome, reason)
 
 
 def _append(file: Path, line: str) -> None:

@@ -20,9 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import http.client
-    from collections.abc import Mapping
-
-    from .uncovered import Uncovered
+    from collections.abc import Callable, Mapping
 
 ENV_URL: Final = "PREHEAT_REPORTS_URL"
 ENV_TOKEN: Final = "PREHEAT_REPORTS_TOKEN"  # noqa: S105 - the path of a file
@@ -46,12 +44,13 @@ _FORK_WAITS_SECONDS: Final = (1.0, 0.05)
 class Sender:
     """Takes records from any thread. Never raises and never waits for the network."""
 
-    def __init__(self, environ: Mapping[str, str], counts: Uncovered) -> None:
+    def __init__(self, environ: Mapping[str, str], take_counts: Callable[[], dict[str, int]]) -> None:
+        """`take_counts` gives the counts of calls that no bucket is for, by shape, and forgets them."""
         self._url = environ.get(ENV_URL, "")
         self._token = Path(environ.get(ENV_TOKEN, ""))
         self._ca = environ.get(ENV_CA, "")
         self._model = environ.get("PREHEAT_MODEL", "")
-        self._counts = counts
+        self._take_counts = take_counts
         self.enabled = bool(self._url and environ.get(ENV_TOKEN))
         self._begin()
         if self.enabled and hasattr(os, "register_at_fork"):
@@ -120,7 +119,7 @@ class Sender:
         while True:
             with self._lock:
                 records = list(self._waiting)
-                counts = {} if self._paused.is_set() else self._counts.take()
+                counts = {} if self._paused.is_set() else self._take_counts()
                 if self._paused.is_set() or not self.enabled or not (records or counts):
                     self._thread = None
                     return

@@ -23,13 +23,9 @@ _MAX_ITEMS: Final = 64
 
 
 class Uncovered:
-    """Counts by shape. Thread-safe. A forked child begins anew with `reset`."""
+    """Counts by shape. Thread-safe."""
 
     def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget everything, and whoever held the lock."""
         self._lock = threading.Lock()
         self._total: dict[str, int] = {}
         self._untaken: dict[str, int] = {}

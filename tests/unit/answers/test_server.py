@@ -215,15 +215,12 @@ def certificate(folder: Path, name: str = "127.0.0.1") -> str:
 
 
 async def sent(environ: dict[str, str]) -> Sender:
-    class Counts:
-        def take(self) -> dict[str, int]:
-            return {"float32[2]": 3}
-
-    sender = Sender(environ, Counts())  # type: ignore[arg-type]
+    counts = [{"float32[2]": 3}]
+    sender = Sender(environ, lambda: counts.pop() if counts else {})
     sender.send(RECORD)
-    while sender._thread is not None:
-        await asyncio.sleep(0.02)
-        sender._counts.take = dict  # type: ignore[method-assign]
+    thread = sender._thread
+    assert thread is not None
+    await asyncio.to_thread(thread.join, 30)
     return sender
 
 

@@ -86,14 +86,14 @@ def test_without_an_address_there_is_no_thread(monkeypatch):
     started = []
     monkeypatch.setattr(threading.Thread, "start", lambda self: started.append(self))
     for environ in ({}, {ENV_URL: "http://127.0.0.1:1"}, {ENV_TOKEN: "/t"}):
-        sender = Sender(environ, Uncovered())
+        sender = Sender(environ, Uncovered().take)
         sender.send({"event": "preheat"})
         sender.counted()
     assert not started
 
 
 def test_records_gather_and_go_with_the_pod_s_token(collector, environ):
-    sender = Sender(environ, Uncovered())
+    sender = Sender(environ, Uncovered().take)
     sender.send({"outcome": "hot"})
     sender.send({"outcome": "cold"})
     assert ended(sender)
@@ -107,7 +107,7 @@ def test_records_gather_and_go_with_the_pod_s_token(collector, environ):
 
 
 def test_the_token_is_read_anew(collector, environ):
-    sender = Sender(environ, Uncovered())
+    sender = Sender(environ, Uncovered().take)
     sender.send({"n": 1})
     assert ended(sender)
     Path(environ[ENV_TOKEN]).write_text("two")
@@ -118,7 +118,7 @@ def test_the_token_is_read_anew(collector, environ):
 
 @pytest.mark.parametrize("collector", [(503, 429)], indirect=True)
 def test_a_server_that_is_busy_is_asked_again(collector, environ):
-    sender = Sender(environ, Uncovered())
+    sender = Sender(environ, Uncovered().take)
     sender.send({"n": 1})
     assert ended(sender)
     assert len(collector.got) == 3
@@ -127,7 +127,7 @@ def test_a_server_that_is_busy_is_asked_again(collector, environ):
 
 @pytest.mark.parametrize("collector", [(401,)], indirect=True)
 def test_a_refusal_is_final_and_counted(collector, environ):
-    sender = Sender(environ, Uncovered())
+    sender = Sender(environ, Uncovered().take)
     sender.send({"n": 1})
     assert ended(sender)
     assert (len(collector.got), sender.dropped) == (1, 1)
@@ -137,7 +137,7 @@ def test_a_refusal_is_final_and_counted(collector, environ):
 
 
 def test_nobody_there_is_no_error(environ):
-    sender = Sender(environ | {ENV_URL: "http://127.0.0.1:1"}, Uncovered())
+    sender = Sender(environ | {ENV_URL: "http://127.0.0.1:1"}, Uncovered().take)
     sender.send({"n": 1})
     assert ended(sender)
     assert sender.dropped == 1
@@ -145,14 +145,14 @@ def test_nobody_there_is_no_error(environ):
 
 @pytest.mark.parametrize("broken", ["http://[", "ftp://x", "nonsense", "https://127.0.0.1:1"])
 def test_a_broken_address_or_certificate_is_no_error(environ, broken):
-    sender = Sender(environ | {ENV_URL: broken, ENV_CA: "no certificate"}, Uncovered())
+    sender = Sender(environ | {ENV_URL: broken, ENV_CA: "no certificate"}, Uncovered().take)
     sender.send({"n": 1})
     assert ended(sender)
     assert sender.dropped == 1
 
 
 def test_a_token_that_is_not_there_is_no_error(environ):
-    sender = Sender(environ | {ENV_TOKEN: "/nowhere"}, Uncovered())
+    sender = Sender(environ | {ENV_TOKEN: "/nowhere"}, Uncovered().take)
     sender.send({"n": 1})
     assert ended(sender)
     assert sender.dropped == 1
@@ -160,7 +160,7 @@ def test_a_token_that_is_not_there_is_no_error(environ):
 
 def test_what_cannot_be_sent_does_not_pile_up(environ, monkeypatch):
     monkeypatch.setattr(sending, "DELAY_SECONDS", 0.3)
-    sender = Sender(environ, Uncovered())
+    sender = Sender(environ, Uncovered().take)
     for number in range(MAX_WAITING + 10):
         sender.send({"n": number})
     assert len(sender._waiting) <= MAX_WAITING
@@ -172,7 +172,7 @@ def test_sending_is_not_waited_for(environ, monkeypatch):
     """A server that hangs: whoever reports has gone on long before."""
     let_go = threading.Event()
     monkeypatch.setattr(sending, "post", lambda *_, **__: let_go.wait(30) and 204)
-    sender = Sender(environ, Uncovered())
+    sender = Sender(environ, Uncovered().take)
     sender.send({"n": 1})
     sender.send({"n": 2})
     assert sender._thread is not None
@@ -182,7 +182,7 @@ def test_sending_is_not_waited_for(environ, monkeypatch):
 
 def test_counts_go_along_and_not_at_every_call(collector, environ):
     counts = Uncovered()
-    sender = Sender(environ, counts)
+    sender = Sender(environ, counts.take)
     for _ in range(5):
         counts.add((torch.zeros(2),), {})
     sender.counted()
@@ -236,9 +236,7 @@ def test_the_end_of_the_process_waits_for_nothing(tmp_path):
             import os, sys, time
             from preheat_runtime import sending
             sending.DELAY_SECONDS, sending.TIMEOUT_SECONDS = 0, 3600
-            class Counts:
-                def take(self): return {}
-            sender = sending.Sender(os.environ, Counts())
+            sender = sending.Sender(os.environ, dict)
             sender.send({"n": 1})
             time.sleep(0.5)
             assert sender._thread is not None and sender._thread.is_alive()
@@ -254,10 +252,8 @@ def test_what_sending_needs_is_imported_by_the_thread_alone(environ):
         """
         import os, sys
         from preheat_runtime import sending
-        class Counts:
-            def take(self): return {}
         before = {"http.client", "ssl", "urllib.parse", "socket"} & set(sys.modules)
-        sending.Sender(os.environ, Counts()).send({"n": 1})
+        sending.Sender(os.environ, dict).send({"n": 1})
         after = {"http.client", "ssl", "urllib.parse", "socket"} & set(sys.modules)
         print(sorted(before ^ after))
         """,
@@ -272,9 +268,7 @@ def test_a_forked_child_reports_for_itself_and_the_parent_loses_nothing(collecto
         import os, threading, time, warnings
         from preheat_runtime import sending
         sending.DELAY_SECONDS = 0.3
-        class Counts:
-            def take(self): return {}
-        sender = sending.Sender(os.environ, Counts())
+        sender = sending.Sender(os.environ, dict)
         sender.send({"from": "parent"})
         pid = os.fork()
         if pid == 0:
@@ -299,7 +293,7 @@ def test_forking_while_it_is_sent_does_not_hang(environ, monkeypatch):
     """The child must not wait for a lock that only the parent's thread could release."""
     let_go = threading.Event()
     monkeypatch.setattr(sending, "post", lambda *_, **__: let_go.wait(30) and 204)
-    sender = Sender(environ, Uncovered())
+    sender = Sender(environ, Uncovered().take)
     sender.send({"n": 1})
     pid = os.fork()
     if pid == 0:
