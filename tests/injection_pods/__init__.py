@@ -17,7 +17,8 @@ def pod(*, namespace: str, image: str = IMAGE, **container: Any) -> dict[str, An
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "p", "namespace": namespace, "labels": {"preheat.dev/model": "vision"}},
-        "spec": {"containers": [{"name": "server", "image": image, **container}]},
+        # Elsewhere an admission plugin sees to it before the policies.
+        "spec": {"serviceAccountName": "default", "containers": [{"name": "server", "image": image, **container}]},
     }
 
 
@@ -105,6 +106,7 @@ PODS: dict[str, Callable[[str], dict[str, Any]]] = {
     "pull secret there already": lambda ns: _spec(ns, imagePullSecrets=[{"name": "regcred"}]),
     "own volume of our name": lambda ns: _spec(ns, volumes=[{"name": "preheat-work", "emptyDir": {}}]),
     "own volume of the reports' name": lambda ns: _spec(ns, volumes=[{"name": "preheat-reports", "emptyDir": {}}]),
+    "no service account": lambda ns: (lambda p: p["spec"].pop("serviceAccountName") and p)(pod(namespace=ns)),
     "reports switched off": lambda ns: pod(namespace=ns, env=[{"name": "PREHEAT_REPORTS_URL", "value": ""}]),
     "own container of our name": lambda ns: _spec(
         ns, containers=[{"name": "server", "image": IMAGE}, {"name": "preheat-fetch", "image": "x"}]

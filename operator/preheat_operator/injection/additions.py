@@ -32,8 +32,8 @@ class Maybe:
 
 RUN_AS_USER: Final = Input("runAsUser", optional=True)
 STORE_CA_CONFIG_MAP: Final = Input("storeCaConfigMap", optional=True)
-REPORTS_URL: Final = Input("reportsUrl", optional=True)
-REPORTS_CA: Final = Input("reportsCa", optional=True)
+REPORTS_URL: Final = Input("reports", optional=True)
+REPORTS_CA: Final = Input("reportsAuthority", optional=True)
 
 
 def fetch_container() -> dict[str, Any]:

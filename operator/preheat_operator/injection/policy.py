@@ -152,6 +152,9 @@ def variables(values: PolicyValues) -> dict[str, str]:
     manifest = f"object.metadata.?annotations['{names.ANNOTATION_MANIFEST}'].orValue('')"
     return values.settings | {
         "storeCa": f'size(variables.storeCaConfigMap) == 1 ? "{names.STORE_CA_FILE}" : ""',
+        "mayReport": "object.spec.?serviceAccountName.orValue('') != ''",
+        "reports": "variables.mayReport ? variables.reportsUrl : []",
+        "reportsAuthority": "variables.mayReport ? variables.reportsCa : []",
         "tenant": f'{values.cluster_id} + "." + request.namespace',
         "model": f"object.metadata.labels['{names.LABEL_MODEL}']",
         "known": "params.models.contains('\\n' + variables.model + ' ')",

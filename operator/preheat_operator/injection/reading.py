@@ -86,6 +86,11 @@ class Reading:
         return self.containers[max(self.position, 0)]
 
     @property
+    def may_report(self) -> bool:
+        """Whether the pod can be given a token; without a service account the API server would refuse the whole pod."""
+        return bool(self.spec.get("serviceAccountName"))
+
+    @property
     def image(self) -> str:
         """Image of the container that serves, as the pod writes it."""
         return self.served.get("image", "")  # type: ignore[no-any-return]

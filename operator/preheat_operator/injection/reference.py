@@ -85,8 +85,8 @@ def inputs(reading: Reading, settings: InjectionSettings) -> dict[str, Any]:
         "fetchTimeout": str(settings.fetch_timeout_seconds),
         "runAsUser": settings.run_as_user,
         "pullSecrets": settings.image_pull_secrets,
-        "reportsUrl": settings.reports_url or None,
-        "reportsCa": settings.reports_ca or None,
+        "reports": (settings.reports_url or None) if reading.may_report else None,
+        "reportsAuthority": (settings.reports_ca or None) if reading.may_report else None,
     }
 
 

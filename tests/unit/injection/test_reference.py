@@ -148,6 +148,10 @@ def test_without_a_certificate_the_image_s_own_authorities_decide() -> None:
     assert "PREHEAT_REPORTS_CA" not in env(injected("plain", settings=settings)["spec"]["containers"][0])
 
 
+def test_a_pod_without_a_service_account_starts_and_does_not_report() -> None:
+    assert "eports" not in str(injected("no service account", settings=REPORTING))
+
+
 def test_a_pod_may_switch_reporting_off() -> None:
     assert (
         env(injected("reports switched off", settings=REPORTING)["spec"]["containers"][0])["PREHEAT_REPORTS_URL"] == ""
