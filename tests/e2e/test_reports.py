@@ -172,15 +172,22 @@ def test_with_the_server_down_pods_start_and_answer_as_before(world: World, read
 
 
 def test_why_of_pods_that_are_not_hot(world: World, ready: kit.Kube) -> None:
-    # One that Preheat was not asked about, and one that asks for what nobody declared.
-    for label, cause in (("", "NotLabelled"), ("no-such-model", "NoModel")):
-        with deployed(world, ready, "unserved", label=label, env={"COMPILE": "0"}) as pod:
-            said = why(ready, pod["metadata"]["name"])
-            assert (said["outcome"], said["cause"]) == ("cold", cause)
-    # One whose torch loads no entry points.
-    with deployed(world, ready, "unloaded", env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "COMPILE": "0"}) as pod:
-        said = why(ready, pod["metadata"]["name"])
-        assert (said["outcome"], said["cause"]) == ("unknown", "AutoloadOff")
+    # One that Preheat was not asked about, one that asks for what nobody declared, one whose torch loads no entry points.
+    pods: dict[str, dict[str, Any]] = {
+        "unlabelled": {"label": "", "env": {"COMPILE": "0"}},
+        "stranger": {"label": "no-such-model", "env": {"COMPILE": "0"}},
+        "unloaded": {"label": "tiny", "env": {"COMPILE": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}},
+    }
+    ready.apply(*(kit.deployment("tiny", world.image("tiny"), name=name, **changes) for name, changes in pods.items()))
+    try:
+        said = {name: why(ready, kit.wait_ready_pod(ready, name, timeout=180)["metadata"]["name"]) for name in pods}
+    finally:
+        ready.run("delete", "deployment", *pods)
+    assert {name: (each["outcome"], each["cause"]) for name, each in said.items()} == {
+        "unlabelled": ("cold", "NotLabelled"),
+        "stranger": ("cold", "NoModel"),
+        "unloaded": ("unknown", "AutoloadOff"),
+    }
 
 
 def test_why_of_a_cold_pod(world: World, ready: kit.Kube) -> None:
