@@ -27,9 +27,8 @@ def kinds(documents: Documents) -> dict[str, dict[str, Any]]:
 def told(documents: Documents) -> dict[str, str]:
     """What the injection policy tells pods: `url` and `ca`, empty where nothing."""
     policy = next(d for d in documents if d["metadata"]["name"] == "preheat-injection" and "variables" in d["spec"])
-    found = {
-        each["name"]: json.loads(each["expression"]) for each in policy["spec"]["variables"] if "eports" in each["name"]
-    }
+    said = {each["name"]: each["expression"] for each in policy["spec"]["variables"]}
+    found = {name: json.loads(said[name]) for name in ("reportsUrl", "reportsCa")}
     return {"url": "".join(found["reportsUrl"]), "ca": "".join(found["reportsCa"])}
 
 
