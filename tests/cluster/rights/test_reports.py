@@ -198,3 +198,18 @@ def test_but_ask_about_tokens(installation: Installation) -> None:
     path = "/apis/authentication.k8s.io/v1/tokenreviews"
     eventually(lambda: installation.server.request("POST", path, body, user=SERVER).ok, what="RBAC knows the server")
     assert installation.server.request("POST", path, body, user="bob").status == 403
+
+
+def test_the_certificate_stays_over_upgrades_while_its_names_do(installation: Installation) -> None:
+    def certificate() -> dict[str, str]:
+        answer = installation.server.request("GET", f"/api/v1/namespaces/{chart.NAMESPACE}/secrets/preheat-server-tls")
+        assert answer.ok, answer.message
+        found: dict[str, str] = answer.body["data"]
+        return found
+
+    before = certificate()
+    chart.install(installation.server)
+    assert certificate() == before
+    chart.install(installation.server, "server.url=https://reports.example")
+    assert certificate() != before
+    chart.install(installation.server)
