@@ -38,6 +38,20 @@ class Answer:
     since_compile_seconds: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What a check of a package's answer had to say: with `error`, it was wrong; without, why it was not checked."""
+
+    module: str
+    bucket: str
+    hardware: str
+    class_name: str
+    reason: str
+    mode: str
+    error: float | None = None
+    allowed: float | None = None
+
+
 class Reporter:
     """Writes lines, each distinct one once. Thread-safe; never raises."""
 
@@ -49,8 +63,14 @@ class Reporter:
         self._manifest = manifest
         self._lock = threading.Lock()
         self._said: set[tuple[str | None, ...]] = set()
+        self._checks: set[tuple[str | None, ...]] = set()
         self._pid = os.getpid()
         atexit.register(self._at_exit)
+
+    @property
+    def model(self) -> str | None:
+        """Name of the CompiledModel of this pod."""
+        return self._model
 
     def answered(self, answer: Answer) -> None:
         """Report an answer, unless one with the same outcome and reason for the same module and bucket was."""
@@ -73,11 +93,34 @@ class Reporter:
             self._said.add(key)
         self._emit({"event": "preheat-error", "reason": f"{what}: {type(error).__name__}: {str(error)[:500]}"})
 
+    def checked(self, checked: Checked) -> None:
+        """Report a package that was found wrong, or could not be checked; each once."""
+        wrong = checked.error is not None
+        key = ("check", checked.module, checked.bucket, str(wrong), checked.reason if wrong else None)
+        with self._lock:
+            self._enter_child()
+            if key in self._checks or len(self._checks) >= MAX_LINES:
+                return
+            self._checks.add(key)
+        self._emit(
+            {
+                "event": "preheat-mismatch" if wrong else "preheat-unchecked",
+                "reason": checked.reason,
+                "module": checked.module,
+                "bucket": checked.bucket,
+                "hardware": checked.hardware,
+                "class": checked.class_name,
+                "verify": checked.mode,
+                **({"error": f"{checked.error:.3g}", "allowed": f"{checked.allowed:.3g}"} if wrong else {}),
+            }
+        )
+
     def _enter_child(self) -> None:
         """A forked child is a process of its own, and reports for itself."""
         if os.getpid() != self._pid:
             self._pid = os.getpid()
             self._said.clear()
+            self._checks.clear()
 
     def _at_exit(self) -> None:
         if not self._said and os.getpid() == self._pid:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from preheat_compiler.memory import Peak, PeakMeter, growth, reset_peak, status_bytes
-from preheat_compiler.resources import memory_available
+from preheat_runtime.memory import memory_available
 
 if TYPE_CHECKING:
     from pathlib import Path
