@@ -228,7 +228,7 @@ def _call(data: Mapping[str, Any]) -> CallSpec:
 
 def _decimal(text: str | None) -> str | None:
     """The text when it is a number that bounds something; ValueError otherwise."""
-    if text is not None and not float(text) >= 0:
+    if text is not None and not (isinstance(text, str) and float(text) >= 0):
         raise ValueError(f"max_error is {text!r}")
     return text
 
