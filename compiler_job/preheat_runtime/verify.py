@@ -41,6 +41,8 @@ MAX_CHECKS = 16
 #: Seconds that a fork or the end of the process waits for the one operator that a check is in.
 _PATIENCE = 5.0
 _NICE = 10
+#: What any process with torch in it holds, of the peak that an eager process had in the compile Job.
+_TORCH_BYTES = 128 * 1024 * 1024
 
 
 class _Void(Exception):
@@ -55,7 +57,7 @@ class Verifier:
         self.mode = mode
         self.reporter = reporter
         self.wrong: dict[Candidate, str] = {}
-        self._begun: dict[Candidate, int] = {}
+        self._ended: dict[Candidate, int] = {}
         self._lock = threading.Lock()
         self._busy = False
         self._thread: threading.Thread | None = None
@@ -70,12 +72,15 @@ class Verifier:
             return None
         return Check(self, candidate, package, module, state)
 
-    def may_begin(self, candidate: Candidate) -> bool:
-        """Whether this package may be checked once more; counts that it is."""
+    def exhausted(self, candidate: Candidate) -> bool:
+        """Whether this package was checked often enough; never one that is wrong, of which calls may still be under way."""
         with self._lock:
-            count = self._begun.get(candidate, 0)
-            self._begun[candidate] = count + 1
-        return count < MAX_CHECKS
+            return self._ended.get(candidate, 0) >= MAX_CHECKS and candidate not in self.wrong
+
+    def ended(self, candidate: Candidate) -> None:
+        """Count a check, whatever it came to."""
+        with self._lock:
+            self._ended[candidate] = self._ended.get(candidate, 0) + 1
 
     def take(self) -> bool:
         """Take the one place on the side; False when it is taken. To be given back by `start` or `give_back`."""
@@ -136,6 +141,7 @@ class Check:
         state: ModuleState,
     ) -> None:  # fmt: skip
         self.due = True
+        self._told_size = False
         self.verifier = verifier
         self.candidate = candidate
         self.package = package
@@ -152,7 +158,7 @@ class Check:
         if aside and not self.verifier.take():
             return None
         try:
-            if not self.verifier.may_begin(self.candidate):
+            if self.verifier.exhausted(self.candidate):
                 self.due = False
                 raise _Void
             if aside:
@@ -168,6 +174,9 @@ class Check:
 
     def too_large(self, size: int) -> None:
         """Say that a call cannot be checked on the side; a smaller one will be."""
+        if self._told_size:
+            return
+        self._told_size = True
         self._say(f"a call's inputs and answer hold {size} bytes, and up to {MAX_KEPT_BYTES} are kept for a check")
 
     def settle(self, answered: Answered, stop: Any) -> str | None:
@@ -177,10 +186,8 @@ class Check:
         """
         try:
             seen = self._compare(answered, stop)
-        except _Void:
+        except (_Void, Stopped):
             return None  # due again
-        except Stopped:
-            return None
         except NotRepeatable as error:
             self.due = False
             self._say(str(error))
@@ -189,6 +196,8 @@ class Check:
             self.due = False
             self.verifier.reporter.failed("an answer was not checked", error)
             return None
+        finally:
+            self.verifier.ended(self.candidate)
         self.due = False
         allowed = self.candidate.target.allowed_error
         if seen.maximum <= allowed:
@@ -236,7 +245,7 @@ class Check:
         free = memory_available() if self.verifier.mode == "After" and peak is not None else None
         if free is None or peak is None:
             return
-        need = float(peak) - _bytes(self._state.tensors.values())
+        need = float(peak) - _bytes(self._state.tensors.values()) - _TORCH_BYTES
         if free < need:
             self._say(
                 f"eager needs up to {need / 2**20:.0f} MiB beside the weights, and {free / 2**20:.0f} MiB are free"

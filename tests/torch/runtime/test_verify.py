@@ -346,7 +346,7 @@ def test_after_leaves_the_threads_that_serve_alone(serving, net, monkeypatch):
     assert (torch.get_num_threads(), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())) == (2, own)
 
 
-def threads_call(served, x, count=8):
+def threads_call(served, x, count):
     answers, begin = [], threading.Barrier(count)
 
     def call():
@@ -365,7 +365,7 @@ def threads_call(served, x, count=8):
 def test_threads_that_call_meanwhile_are_served_and_there_is_one_check(serving, net, gate):
     compiled = serving()
     served, x = compiled(net), torch.randn(4, 16)
-    answers = threads_call(served, x)
+    answers = threads_call(served, x, count=8)
     assert len([thread for thread in threading.enumerate() if thread.name == "preheat-check"]) == 1
     gate.set()
     wait()
@@ -380,11 +380,11 @@ def test_threads_that_call_meanwhile_are_served_and_there_is_one_check(serving, 
 def test_before_lets_no_thread_have_a_wrong_answer(serving, net, wrong):
     compiled = serving("verify=Before")
     served, x = compiled(net), torch.randn(4, 16)
-    answers = threads_call(served, x)
+    answers = threads_call(served, x, count=2 * verify.MAX_CHECKS)
     with torch.no_grad():
         for answer in answers:
             close(answer, net(x)["y"])
-    assert len(answers) == 160
+    assert len(answers) == 640
     assert len(records(compiled.lines, "preheat-mismatch")) == 1
 
 
