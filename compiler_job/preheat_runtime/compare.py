@@ -8,9 +8,11 @@ relative error that a gate can bound.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+from .records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,7 +10,6 @@ import json
 from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
-from .compare import default_max_error
 from .levers import Levers
 from .records import dataclass
 
@@ -176,6 +175,8 @@ class Target:
         """How far its answers may be from eager's: see `compare.Difference`."""
         if self.max_error is not None:
             return float(self.max_error)
+        from .compare import default_max_error
+
         weights = (tensor.dtype for tensor in self.identity.tensors.values())
         inputs = (tensor.dtype for tensor in self.call.tensors)
         return float(default_max_error([*weights, *inputs, self.levers.autocast or ""]))

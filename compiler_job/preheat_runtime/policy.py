@@ -6,8 +6,9 @@ PREHEAT_SERVING; all three mean the same words. Only what is not as by default i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from .records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

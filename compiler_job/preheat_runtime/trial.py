@@ -8,8 +8,6 @@ attributes, the same weights), and every operator passes a guard that stops the 
 from __future__ import annotations
 
 import copy
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,36 +27,6 @@ class NotRepeatable(BaseException):
 
 class Stopped(BaseException):
     """The run was asked to end."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Modes:
-    """What torch keeps for each thread and an answer depends on."""
-
-    grad: bool
-    inference: bool
-    autocast: bool
-    autocast_dtype: torch.dtype
-
-    @classmethod
-    def now(cls) -> Modes:
-        """This thread's."""
-        return cls(
-            grad=torch.is_grad_enabled(),
-            inference=torch.is_inference_mode_enabled(),
-            autocast=torch.is_autocast_enabled("cpu"),
-            autocast_dtype=torch.get_autocast_dtype("cpu"),
-        )
-
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Inside, they are this thread's."""
-        with (
-            torch.inference_mode(self.inference),
-            torch.set_grad_enabled(self.grad),
-            torch.autocast("cpu", enabled=self.autocast, dtype=self.autocast_dtype, cache_enabled=False),
-        ):
-            yield
 
 
 def twin(module: torch.nn.Module, tensors: Iterable[torch.Tensor]) -> torch.nn.Module:

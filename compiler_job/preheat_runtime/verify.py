@@ -1,9 +1,9 @@
-"""Holds the first answer of each bound package against eager's, and takes a package that is wrong out of use.
+"""Which answers of packages are held against eager's, and when: the part of it that is in the way of an answer.
 
 Why it exists: the compile Job proved the package with its own inputs and weights, on its own machine. The pod has others,
 and wrong answers are worse than slow ones. `Before` costs the first call an eager answer; `After` costs it a copy of its
 inputs and of its answer, and compares on the side: in one thread, of lower priority, that a fork or the end of the process
-stops. Whatever goes wrong with a check, the answer stands: all it can do is to drop a package and to say so.
+stops. Whatever goes wrong with a check, the answer stands. The comparison itself, and what it imports, is in `examine`.
 """
 
 from __future__ import annotations
@@ -14,22 +14,19 @@ import ctypes
 import os
 import sys
 import threading
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from .compare import difference
-from .memory import memory_available
+from .records import dataclass
 from .report import Checked
-from .trial import Modes, NotRepeatable, Stopped, run, twin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from .bind import BoundPackage, ModuleState
-    from .compare import Difference
     from .regions import RegionalPackage
     from .report import Reporter
     from .revision import Candidate
@@ -41,12 +38,6 @@ MAX_CHECKS = 16
 #: Seconds that a fork or the end of the process waits for the one operator that a check is in.
 _PATIENCE = 5.0
 _NICE = 10
-#: What any process with torch in it holds, of the peak that an eager process had in the compile Job.
-_TORCH_BYTES = 128 * 1024 * 1024
-
-
-class _Void(Exception):
-    """The module or its weights changed meanwhile: nothing follows from this check."""
 
 
 class Verifier:
@@ -99,13 +90,13 @@ class Verifier:
         with self._lock:
             self._busy, self._thread = False, None
 
-    def start(self, answered: Answered) -> None:
+    def start(self, call: Call, answer: Any) -> None:
         """Check on the side."""
 
         def body() -> None:
             try:
                 _be_modest()
-                answered.check.settle(answered, stop=lambda: self._paused)
+                call.settle(answer, lambda: self._paused)
             finally:
                 self.give_back()
 
@@ -145,8 +136,8 @@ class Check:
         self.verifier = verifier
         self.candidate = candidate
         self.package = package
-        self._module = module
-        self._state = state
+        self.module = module
+        self.state = state
 
     def begin(self, tensors: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call | None:
         """Note a call before it is answered; None when it is not to be checked. Never raises."""
@@ -157,143 +148,84 @@ class Check:
             return None
         if aside and not self.verifier.take():
             return None
+        call = None
         try:
             if self.verifier.exhausted(self.candidate):
                 self.due = False
-                raise _Void
-            if aside:
-                args, kwargs = _kept((args, dict(kwargs)))
-            versions = _versions(self._state)
+            else:
+                if aside:
+                    args, kwargs = kept((args, dict(kwargs)))
+                call = Call(self, args, kwargs, size)
         except Exception as error:  # no memory for a copy, mostly
-            if not isinstance(error, _Void):
-                self.verifier.reporter.failed("an answer was not checked", error)
-            if aside:
+            self.verifier.reporter.failed("an answer was not checked", error)
+        finally:
+            if call is None and aside:
                 self.verifier.give_back()
-            return None
-        return Call(self, args, kwargs, Modes.now(), versions, size)
+        return call
 
     def too_large(self, size: int) -> None:
         """Say that a call cannot be checked on the side; a smaller one will be."""
         if self._told_size:
             return
         self._told_size = True
-        self._say(f"a call's inputs and answer hold {size} bytes, and up to {MAX_KEPT_BYTES} are kept for a check")
+        self.say(f"a call's inputs and answer hold {size} bytes, and up to {MAX_KEPT_BYTES} are kept for a check")
 
-    def settle(self, answered: Answered, stop: Any) -> str | None:
-        """Compare, drop the package when it is wrong, and say what there is to say. Why it is wrong, or None.
-
-        Never raises an Exception.
-        """
-        try:
-            seen = self._compare(answered, stop)
-        except (_Void, Stopped):
-            return None  # due again
-        except NotRepeatable as error:
-            self.due = False
-            self._say(str(error))
-            return None
-        except Exception as error:
-            self.due = False
-            self.verifier.reporter.failed("an answer was not checked", error)
-            return None
-        finally:
-            self.verifier.ended(self.candidate)
-        self.due = False
-        allowed = self.candidate.target.allowed_error
-        if seen.maximum <= allowed:
-            return None
-        words = f"its answer differed from eager's by {seen.words(allowed)}, so the package is not used again"
-        self.verifier.wrong[self.candidate] = words
-        self._say(seen.why or "the numbers differ", error=seen.maximum, allowed=allowed)
-        return words
-
-    def _compare(self, answered: Answered, stop: Any) -> Difference:
-        """How far the answer is from eager's. Raises _Void, NotRepeatable or Stopped, and whatever torch raises."""
-        self._require_room()
-        allowed = self.candidate.target.allowed_error
-        with answered.call.modes.entered():
-            eager = answered.eager = self._eager(answered.call, stop)
-            self._require_unchanged(answered.call)
-            seen = difference(answered.answer, eager)
-            if seen.maximum <= allowed:
-                return seen
-            # Numbers of weights do not tell all changes of them. But if the package is wrong, it is still wrong between
-            # two answers of eager that are the same.
-            call = answered.call
-            again = self.package.again(twin(self._module, self._state.tensors.values()), call.args, call.kwargs)
-            stayed = difference(self._eager(call, stop), eager).maximum <= allowed
-            self._require_unchanged(call)
-            if not stayed or difference(again, eager).maximum <= allowed:
-                raise _Void
-        return seen
-
-    def _eager(self, call: Call, stop: Any) -> Any:
-        module = twin(self._module, self._state.tensors.values())
-        # What was copied is what was bound.
-        self._require_unchanged(call)
-        return run(module, call.args, call.kwargs, stop)
-
-    def _require_unchanged(self, call: Call) -> None:
-        if torch.nn.modules.module._has_any_global_hook() or _versions(self._state) != call.versions:
-            raise _Void
-        if not self._state.unchanged():
-            raise _Void
-
-    def _require_room(self) -> None:
-        """On the side, an eager run must not be what the container is killed for."""
-        peak = self.candidate.entry.figures.get("eagerPeakBytes")
-        free = memory_available() if self.verifier.mode == "After" and peak is not None else None
-        if free is None or peak is None:
-            return
-        need = float(peak) - _bytes(self._state.tensors.values()) - _TORCH_BYTES
-        if free < need:
-            self._say(
-                f"eager needs up to {need / 2**20:.0f} MiB beside the weights, and {free / 2**20:.0f} MiB are free"
-            )
-            raise _Void
-
-    def _say(self, reason: str, *, error: float | None = None, allowed: float | None = None) -> None:
+    def say(self, reason: str, *, error: float | None = None, allowed: float | None = None) -> None:
+        """Report that the package is wrong (with `error`), or why its answer could not be compared."""
         entry = self.candidate.entry
         self.verifier.reporter.checked(
             Checked(
-                module=entry.module, bucket=entry.bucket, hardware=entry.hardware, class_name=type(self._module).__qualname__,
+                module=entry.module, bucket=entry.bucket, hardware=entry.hardware, class_name=type(self.module).__qualname__,
                 reason=reason, mode=self.verifier.mode, error=error, allowed=allowed,
             )
         )  # fmt: skip
 
 
-@dataclass
 class Call:
     """A call that is to be checked: what it was given, and what was so at that moment."""
 
-    check: Check
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    modes: Modes
-    versions: tuple[int, ...]
-    size: int
+    def __init__(self, check: Check, args: tuple[Any, ...], kwargs: Mapping[str, Any], size: int) -> None:
+        """`args` and `kwargs` are the user's own, or copies; `size` is their bytes."""
+        self.check = check
+        self.args = args
+        self.kwargs = kwargs
+        self.modes = Modes.now()
+        self.versions = versions(check.state)
+        self._size = size
 
     def compared(self, answer: Any) -> tuple[Any, str | None]:
         """What to return for the package's answer, and why it is not the package's own. Never raises an Exception."""
         verifier = self.check.verifier
         if verifier.mode == "Before":
-            answered = Answered(self, answer)
-            why = self.check.settle(answered, stop=lambda: False)
-            return (answer, None) if why is None else (answered.eager, why)
+            why, eager = self.settle(answer, lambda: False)
+            return (answer, None) if why is None else (eager, why)
         started = False
         try:
-            size = self.size + _bytes(pytree.tree_leaves(answer))
+            size = self._size + _bytes(pytree.tree_leaves(answer))
             if size > MAX_KEPT_BYTES:
                 self.check.too_large(size)
             else:
-                verifier.start(Answered(self, _kept(answer)))
+                verifier.start(self, kept(answer))
                 started = True
-        except Exception as error:
+        except Exception as error:  # no memory for a copy, no further thread
             verifier.reporter.failed("an answer was not checked", error)
         finally:
             if not started:
                 verifier.give_back()
         return answer, None
+
+    def settle(self, answer: Any, stop: Callable[[], bool]) -> tuple[str | None, Any]:
+        """Compare; why the package is wrong, and eager's answer then. Never raises an Exception."""
+        try:
+            from .examine import settle
+
+            return settle(self, answer, stop)
+        except Exception as error:
+            self.check.due = False
+            self.check.verifier.reporter.failed("an answer was not checked", error)
+            return None, None
+        finally:
+            self.check.verifier.ended(self.check.candidate)
 
     def forget(self) -> None:
         """There was no answer."""
@@ -301,21 +233,37 @@ class Call:
             self.check.verifier.give_back()
 
 
-@dataclass
-class Answered:
-    """A call with the package's answer, and eager's when there is one."""
+@dataclass(frozen=True, kw_only=True)
+class Modes:
+    """What torch keeps for each thread and an answer depends on."""
 
-    call: Call
-    answer: Any
-    eager: Any = None
+    grad: bool
+    inference: bool
+    autocast: bool
+    autocast_dtype: torch.dtype
 
-    @property
-    def check(self) -> Check:
-        """The check it belongs to."""
-        return self.call.check
+    @classmethod
+    def now(cls) -> Modes:
+        """This thread's."""
+        return cls(
+            grad=torch.is_grad_enabled(),
+            inference=torch.is_inference_mode_enabled(),
+            autocast=torch.is_autocast_enabled("cpu"),
+            autocast_dtype=torch.get_autocast_dtype("cpu"),
+        )
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Inside, they are this thread's."""
+        with (
+            torch.inference_mode(self.inference),
+            torch.set_grad_enabled(self.grad),
+            torch.autocast("cpu", enabled=self.autocast, dtype=self.autocast_dtype, cache_enabled=False),
+        ):
+            yield
 
 
-def _kept(values: Any) -> Any:
+def kept(values: Any) -> Any:
     """The same with copies of all tensors: their owner may write to them as soon as the call is over."""
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), values)
 
@@ -324,7 +272,7 @@ def _bytes(values: Any) -> int:
     return sum(each.numel() * each.element_size() for each in values if isinstance(each, torch.Tensor))
 
 
-def _versions(state: ModuleState) -> tuple[int, ...]:
+def versions(state: ModuleState) -> tuple[int, ...]:
     """torch's counts of writes to the weights; those made in inference mode have none."""
     return tuple(-1 if tensor.is_inference() else tensor._version for tensor in state.tensors.values())
 

@@ -205,13 +205,13 @@ def test_what_wrong_regions_make_of_the_whole_answer_is_compared(
 def test_weights_of_regions_that_change_meanwhile_make_the_check_void(job: Job, tmp_path: Path) -> None:
     body = """
 import threading
-from preheat_runtime import verify
-held, real, runs = threading.Event(), verify.run, []
+from preheat_runtime import examine
+held, real, runs = threading.Event(), examine.run, []
 def run(module, *more):
     held.wait(60)
     runs.append(module)
     return real(module, *more)
-verify.run = run
+examine.run = run
 x, mask = torch.randn(3, 8), torch.rand(3)
 fast(x, mask)
 for module in (net, other):
