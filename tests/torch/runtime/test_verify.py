@@ -441,6 +441,8 @@ def test_a_fork_stops_a_check_and_both_go_on_checking(pod, place):
     out, lines = pod.python(
         WRONG
         + """
+checks = lambda: [thread.name for thread in threading.enumerate() if thread.name == "preheat-check"]
+os.register_at_fork(after_in_parent=lambda: print("forked with", checks()))
 child = os.fork()
 hold = False
 with torch.no_grad():
@@ -454,7 +456,7 @@ _, status = os.waitpid(child, 0)
 print(right, os.waitstatus_to_exitcode(status))
 """
     )
-    assert out == "True 0\nalive []\n"
+    assert out == "forked with []\nTrue 0\nalive []\n"
     mismatches = records(lines, "preheat-mismatch")
     assert len({line["pid"] for line in mismatches}) == len(mismatches) == 2
 
