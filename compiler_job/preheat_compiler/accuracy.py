@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from preheat_compiler.inputs import Sizes, build_call
 from preheat_compiler.progress import say
 from preheat_compiler.report import decimal
-from preheat_compiler.resources import memory_available
+from preheat_runtime.memory import memory_available
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import processes
-from preheat_compiler.compare import Difference
 from preheat_compiler.faults import common_reason, describe, redact
 from preheat_compiler.graphs import Graphs
 from preheat_compiler.measure import Speed
+from preheat_runtime.compare import Difference
 from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
 from preheat_runtime.fingerprint import needed_isa
 

@@ -8,29 +8,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from preheat_compiler.graphs import ONE_GRAPH
+from preheat_runtime.compare import default_max_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from decimal import Decimal
 
     from preheat_compiler.graphs import Graphs
     from preheat_compiler.intervals import Interval
     from preheat_compiler.memory import MemoryGrowth
     from preheat_compiler.request import KeepIf
-
-#: What `maxError` is where the user gives none: by the least precise floating dtype among parameters, inputs and
-#: outputs. A network sums thousands of products, so these are some hundred units of the dtype's last place.
-DEFAULT_MAX_ERROR = {
-    "float64": Decimal("1e-6"),
-    "float32": Decimal("1e-3"),
-    "float16": Decimal("2e-2"),
-    "bfloat16": Decimal("5e-2"),
-}
-#: A module without any floating tensor must be answered exactly.
-EXACT = Decimal(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +36,7 @@ def allowed_error(keep_if: KeepIf, dtypes: Iterable[str]) -> Decimal:
     """The error that is allowed: the user's, else the default of the least precise of `dtypes` (torch's names)."""
     if keep_if.max_error is not None:
         return keep_if.max_error
-    return max((DEFAULT_MAX_ERROR[dtype] for dtype in dtypes if dtype in DEFAULT_MAX_ERROR), default=EXACT)
+    return default_max_error(dtypes)
 
 
 def undecided(keep_if: KeepIf, speedup: Interval) -> bool:

@@ -93,7 +93,7 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
             "why": "",
         }
         if options.compare == "yes":
-            from preheat_compiler.compare import difference
+            from preheat_runtime.compare import difference
 
             worst = difference(answer, module(*call.args, **call.kwargs))
             for other in others:

@@ -12,7 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .resources import memory_available, processors
+from preheat_runtime.memory import memory_available
+
+from .resources import processors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

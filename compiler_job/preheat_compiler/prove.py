@@ -13,9 +13,9 @@ import site
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from preheat_compiler.compare import Difference, difference
 from preheat_compiler.inputs import Sizes, build_call
 from preheat_compiler.verdict import TargetError
+from preheat_runtime.compare import Difference, difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -24,10 +24,10 @@ from preheat_compiler.resources import processors
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from preheat_compiler.compare import Difference
     from preheat_compiler.measure import Latency, Speed
     from preheat_compiler.memory import Peak
     from preheat_compiler.verdict import TargetResult
+    from preheat_runtime.compare import Difference
 
 FILE = "report.json"
 _MOST_SAMPLES = 200

@@ -1,4 +1,4 @@
-"""What this container may use: processors and the kernel's count of kills for memory.
+"""What this container may use: processors and the kernel's count of kills for memory. Its memory: `preheat_runtime.memory`.
 
 Why it exists: in a pod `os.cpu_count()` is the node's, and a compiler that starts 64 threads under a quota of two
 processors is throttled and runs out of memory; and a SIGKILL alone does not say that memory was the cause.
@@ -27,21 +27,6 @@ def memory_kills(cgroup: Path = _CGROUP) -> int | None:
             if word == "oom_kill" and count.isdecimal():
                 return int(count)
     return None
-
-
-def memory_available(cgroup: Path = _CGROUP, meminfo: Path = Path("/proc/meminfo")) -> float | None:
-    """Bytes this container may still take, by its limit and by what the node has left; None where neither is known."""
-    known = []
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        words = _text(cgroup / limit).strip(), _text(cgroup / used).strip()
-        if all(word.isdecimal() for word in words):
-            known.append(float(words[0]) - float(words[1]))
-    lines = [line.split() for line in _text(meminfo).splitlines() if line.startswith("MemAvailable:")]
-    known += [float(words[1]) * 1024 for words in lines]
-    return max(min(known), 0.0) if known else None
 
 
 def _quota(cgroup: Path) -> tuple[int, int] | None:

@@ -21,7 +21,6 @@ from preheat_compiler import package
 from preheat_compiler.accuracy import against_reference
 from preheat_compiler.build import build, building, describe_module, words
 from preheat_compiler.caches import CachesError, compile_caches
-from preheat_compiler.compare import difference
 from preheat_compiler.decide import Decision, allowed_error, decide
 from preheat_compiler.faults import common_reason, describe, failed, redact
 from preheat_compiler.fresh_proof import FreshProof
@@ -39,17 +38,18 @@ from preheat_compiler.submodules import where_time_goes
 from preheat_compiler.verdict import TargetError, TargetResult
 from preheat_compiler.work import Work
 from preheat_runtime import bytecode
-from preheat_runtime.package import TARGET_FILE
+from preheat_runtime.compare import difference
+from preheat_runtime.package import TARGET_FILE, Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
 
-    from preheat_compiler.compare import Difference
     from preheat_compiler.graphs import Graphs
     from preheat_compiler.measure import Speed
     from preheat_compiler.memory import MemoryGrowth
+    from preheat_runtime.compare import Difference
 
 
 def main(argv: Sequence[str], *, launcher: str) -> int:
@@ -151,8 +151,15 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
         report.note("fallbacks", tier="package", why=why)
         del module
         return _through_caches(work, sizes, why)
+    _note_allowed(work)
     bound = _load(work, "loading the model to bind") if changes else module
     return _as_package(work, bound, module, pick_sizes(work.bucket))
+
+
+def _note_allowed(work: Work) -> None:
+    """Write into the contract how exact the package must be: pods hold its first answers against eager's."""
+    path = work.artifact / TARGET_FILE
+    replace(Target.read(path), max_error=f"{work.allowed:g}").write(path)
 
 
 def _load(work: Work, stage: str) -> torch.nn.Module:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from preheat_compiler.bucket import Bucket
-    from preheat_compiler.compare import Difference
     from preheat_compiler.measure import Speed
     from preheat_compiler.report import Report
     from preheat_compiler.request import Module, Request
+    from preheat_runtime.compare import Difference
 
 
 @dataclass(kw_only=True)

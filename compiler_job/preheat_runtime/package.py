@@ -159,7 +159,8 @@ class RegionSpec:
 class Target:
     """The whole of `target.json`. `package` is None for a Rejected target and for the caches tier.
 
-    With `regions` there is code only for these submodules, and the rest of the module runs as it is.
+    With `regions` there is code only for these submodules, and the rest of the module runs as it is. `max_error` is the
+    error it was proved with, a decimal string; None, as in contracts of before it was written: by default for its dtypes.
     """
 
     identity: Identity
@@ -167,6 +168,18 @@ class Target:
     package: PackageSpec | None = None
     levers: Levers = field(default_factory=Levers)
     regions: tuple[RegionSpec, ...] = ()
+    max_error: str | None = None
+
+    @property
+    def allowed_error(self) -> float:
+        """How far its answers may be from eager's: see `compare.Difference`."""
+        if self.max_error is not None:
+            return float(self.max_error)
+        from .compare import default_max_error
+
+        weights = (tensor.dtype for tensor in self.identity.tensors.values())
+        inputs = (tensor.dtype for tensor in self.call.tensors)
+        return float(default_max_error([*weights, *inputs, self.levers.autocast or ""]))
 
     def write(self, path: Path) -> None:
         """Write canonical JSON: keys sorted, no blanks, one newline at the end."""
@@ -187,6 +200,7 @@ class Target:
                 package=None if package is None else _package(package),
                 levers=Levers.from_json(data["levers"]),
                 regions=tuple(_region(entry) for entry in data["regions"]),
+                max_error=_decimal(data.get("max_error")),
             )
         except TargetUnreadable:
             raise
@@ -211,6 +225,13 @@ def _call(data: Mapping[str, Any]) -> CallSpec:
         arguments=tuple(_argument(entry) for entry in data["arguments"]),
         dims=tuple(DimRange(**entry) for entry in data["dims"]),
     )
+
+
+def _decimal(text: str | None) -> str | None:
+    """The text when it is a number that bounds something; ValueError otherwise."""
+    if text is not None and not (isinstance(text, str) and float(text) >= 0):
+        raise ValueError(f"max_error is {text!r}")
+    return text
 
 
 def _region(data: Mapping[str, Any]) -> RegionSpec:

@@ -113,6 +113,7 @@ class RegionalPackage:
         self.match = Matcher(target.call, module.forward).match
         self._module = module
         self._levers = target.levers
+        self._target = target
         self._regions: dict[int, _Region] = {}
         for region in target.regions:
             for path in region.paths:
@@ -130,6 +131,21 @@ class RegionalPackage:
         try:
             # Not through __call__: the module itself may be what asks us.
             return self._module._call_impl(*args, **kwargs)
+        finally:
+            _active.regions = before
+
+    def again(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """As `answer`, with the Python of `module`, a twin of this one's: what it leaves behind is left there."""
+        install(module, self._target)
+        blocks = {
+            path: self._regions[id(self._module.get_submodule(path))]
+            for region in self._target.regions
+            for path in region.paths
+        }
+        before = _active.regions
+        _active.regions = {id(module.get_submodule(path)): region for path, region in blocks.items()}
+        try:
+            return module._call_impl(*args, **kwargs)
         finally:
             _active.regions = before
 

@@ -52,6 +52,20 @@ class Answer:
     since_compile_seconds: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What a check of a package's answer had to say: with `error`, it was wrong; without, why it was not checked."""
+
+    module: str
+    bucket: str
+    hardware: str
+    class_name: str
+    reason: str
+    mode: str
+    error: float | None = None
+    allowed: float | None = None
+
+
 class Reporter:
     """Writes lines, each distinct one once, and has them sent. Thread-safe; never raises."""
 
@@ -71,6 +85,7 @@ class Reporter:
         """As new, also in a forked child: it is a process of its own, reports for itself, and inherits no lock."""
         self._lock = threading.Lock()
         self._said: set[tuple[str | None, ...]] = set()
+        self._checks: set[tuple[str | None, ...]] = set()
         self._pid = os.getpid()
         self._uncovered: Uncovered | None = None
 
@@ -83,6 +98,11 @@ class Reporter:
 
     def _take_counts(self) -> dict[str, int]:
         return self._uncovered.take() if self._uncovered is not None else {}
+
+    @property
+    def model(self) -> str | None:
+        """Name of the CompiledModel of this pod."""
+        return self._model
 
     def answered(self, answer: Answer) -> None:
         """Report an answer, unless one with the same outcome and reason for the same module and bucket was."""
@@ -122,6 +142,27 @@ class Reporter:
                 return
             self._said.add(key)
         self._emit({"event": "preheat-error", "reason": f"{what}: {type(error).__name__}: {str(error)[:500]}"})
+
+    def checked(self, checked: Checked) -> None:
+        """Report a package that was found wrong, or could not be checked; each once."""
+        wrong = checked.error is not None
+        key = ("check", checked.module, checked.bucket, str(wrong), checked.reason if wrong else None)
+        with self._lock:
+            if key in self._checks or len(self._checks) >= MAX_LINES:
+                return
+            self._checks.add(key)
+        self._emit(
+            {
+                "event": "preheat-mismatch" if wrong else "preheat-unchecked",
+                "reason": checked.reason,
+                "module": checked.module,
+                "bucket": checked.bucket,
+                "hardware": checked.hardware,
+                "class": checked.class_name,
+                "verify": checked.mode,
+                **({"error": f"{checked.error:.3g}", "allowed": f"{checked.allowed:.3g}"} if wrong else {}),
+            }
+        )
 
     def _at_exit(self) -> None:
         if os.getpid() != self._pid:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import policy, warm
 from . import revision as revisions
-from . import warm
 from .bind import Mismatch, ModuleState, grad_reason, process_reason
 from .calls import Matcher
 from .fallback import NO_COMPILER, Fallback
@@ -28,13 +28,16 @@ from .records import dataclass
 from .regions import install, open_package
 from .replacement import PreheatedModule, callable_for
 from .report import Answer, Reporter
+from .verify import Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from .bind import BoundPackage
+    from .policy import Serving
     from .regions import RegionalPackage
     from .revision import Candidate, Revision
+    from .verify import Check
 
 #: So many calls in a row that find the module changed, and it is taken for one that changes with every call.
 MAX_CHANGES_IN_A_ROW = 32
@@ -48,6 +51,8 @@ class Session:
 
     revision: Revision
     reporter: Reporter
+    serving: Serving
+    verifier: Verifier
 
     @functools.cached_property
     def warm_reason(self) -> str | None:
@@ -60,7 +65,11 @@ class Session:
 def session() -> Session:
     """Read what fetch brought; once in the life of a process."""
     revision = revisions.load(os.environ)
-    return Session(revision=revision, reporter=Reporter(os.environ, manifest=revision.manifest))
+    reporter = Reporter(os.environ, manifest=revision.manifest)
+    serving, odd = policy.read(os.environ)
+    if odd is not None:
+        reporter.failed("the policy of serving", ValueError(odd))
+    return Session(revision=revision, reporter=reporter, serving=serving, verifier=Verifier(serving.verify, reporter))
 
 
 def serve(real: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> Any:
@@ -77,7 +86,9 @@ def serve(real: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> An
     if type(module).__module__.startswith("torch._dynamo") or torch.compiler.is_compiling():
         return None
     shared = session()
-    reason = _refused_arguments(arguments) or _refused_levers(arguments, shared.revision.candidates)
+    reason = _refused_arguments(arguments)
+    if reason is None and shared.serving.on_miss == "Compile":
+        reason = _refused_levers(arguments, shared.revision.candidates)
     if reason is not None:
         shared.reporter.answered(Answer(outcome="cold", reason=reason, class_name=type(module).__qualname__))
         return None
@@ -125,13 +136,18 @@ def _refused_levers(arguments: Mapping[str, Any], candidates: Sequence[Candidate
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Who answers a call, and why; `tensors` and `package` when it is a package; `uncovered`: no bucket is for it."""
+    """Who answers a call, and why; `tensors` and `package` when it is a package, `check` when that is to be checked.
+
+    `settled`: it is not for `onMiss` to change. `uncovered`: no bucket is for the call.
+    """
 
     outcome: str
     reason: str
     candidate: Candidate | None = None
     package: BoundPackage | RegionalPackage | None = None
     tensors: list[torch.Tensor] | None = None
+    check: Check | None = None
+    settled: bool = False
     uncovered: bool = False
 
 
@@ -142,6 +158,7 @@ class Fitting:
     candidate: Candidate
     package: BoundPackage | RegionalPackage | None
     matcher: Matcher | None
+    check: Check | None = None
 
     def match(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
         """The call's tensors, or why it is another call."""
@@ -178,17 +195,24 @@ class Server:
     def answer(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Answer one call. Raises only what torch or the user's own code raises."""
         begin = time.perf_counter()
-        candidate, users_code = None, False
+        candidate, users_code, checked = None, False, None
         try:
             choice = self._choose(args, kwargs)
-            if choice.package is not None and choice.tensors is not None:
+            package = choice.package
+            if package is not None and choice.tensors is not None:
                 candidate = choice.candidate
-                users_code = choice.package.runs_the_module
-                result = choice.package.answer(choice.tensors, args, kwargs)
+                if choice.check is not None:
+                    checked = choice.check.begin(choice.tensors, args, kwargs)
+                users_code = package.runs_the_module
+                result = package.answer(choice.tensors, args, kwargs)
                 users_code = False
-                if choice.package.missed:
-                    path, why = next(iter(choice.package.missed.items()))
+                if package.missed:
+                    path, why = next(iter(package.missed.items()))
                     choice = replace(choice, reason=f"package, but not of region {path}: {why}"[:600])
+                if checked is not None:
+                    call, checked = checked, None
+                    result, wrong = call.compared(result)
+                    choice = choice if wrong is None else replace(choice, outcome="eager", reason=wrong)
                 if _key(choice) not in self._said:
                     self._report(choice, begin)
                 return result
@@ -199,7 +223,19 @@ class Server:
                 self._failures[candidate] = self._failures.get(candidate, 0) + 1
             self._session.reporter.failed("the package was not used", error)
             choice = Choice(outcome="cold", reason=f"Preheat failed: {type(error).__name__}: {error}"[:300])
-        return self._without_package(choice, args, kwargs, begin)
+        finally:
+            if checked is not None:
+                checked.forget()
+        return self._without_package(self._by_policy(choice), args, kwargs, begin)
+
+    def _by_policy(self, choice: Choice) -> Choice:
+        """What `onMiss` makes of a call that nothing answers. Raises NotServed."""
+        on_miss = self._session.serving.on_miss
+        if choice.outcome != "cold" or choice.settled or on_miss == "Compile":
+            return choice
+        if on_miss == "Fail":
+            raise policy.not_served(self._session.reporter.model, choice.reason)
+        return replace(choice, outcome="eager", reason=f"{choice.reason}; onMiss is Eager")
 
     def _without_package(self, choice: Choice, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float) -> Any:
         if choice.outcome == "eager":
@@ -259,18 +295,25 @@ class Server:
         # Modes forbid a package, never torch itself.
         forbidden = process_reason()
         reasons, covered = [], False
+        wrong: Choice | None = None
         for fitting in self._fitting:
             matched = fitting.match(args, kwargs)
             if isinstance(matched, str):
                 reasons.append(f"{fitting.candidate.entry.bucket}: {matched}")
                 continue
             covered = True
+            if fitting.candidate in self._session.verifier.wrong:
+                words = self._session.verifier.wrong[fitting.candidate]
+                wrong = wrong or self._not_good_enough(words, fitting.candidate)
+                continue
             choice = self._offer(fitting, matched, forbidden or grad_reason(state, matched))
             if isinstance(choice, Choice):
                 return choice
             reasons.append(f"{fitting.candidate.entry.bucket}: {choice}")
         if not self._fitting:
             return Choice(outcome="cold", reason=self._unfit)
+        if wrong is not None:
+            return wrong
         reason = f"no bucket answers this call: {' | '.join(reasons)}"[:600]
         return Choice(outcome="cold", reason=reason, uncovered=not covered)
 
@@ -281,8 +324,7 @@ class Server:
         if other_autocast is not None:
             return other_autocast
         if candidate.kind == "rejected":
-            entry = candidate.entry
-            return Choice(outcome="eager", reason=f"{entry.reason}: {entry.message}", candidate=candidate)
+            return self._not_good_enough(f"{candidate.entry.reason}: {candidate.entry.message}", candidate)
         if candidate.kind == "caches":
             why = self._session.warm_reason
             return why if why is not None else Choice(outcome="warm", reason="compiler caches", candidate=candidate)
@@ -291,7 +333,16 @@ class Server:
             reason = "its library failed repeatedly"
         if reason is not None:
             return reason
-        return Choice(outcome="hot", reason="package", candidate=candidate, package=fitting.package, tensors=tensors)
+        check = fitting.check if fitting.check is not None and fitting.check.due else None
+        return Choice(
+            outcome="hot", reason="package", candidate=candidate, package=fitting.package, tensors=tensors, check=check
+        )
+
+    def _not_good_enough(self, reason: str, candidate: Candidate) -> Choice:
+        """Who answers for an artifact that is Rejected, or was found wrong here: `onReject`."""
+        if self._session.serving.on_reject == "Eager":
+            return Choice(outcome="eager", reason=reason, candidate=candidate)
+        return Choice(outcome="cold", reason=f"{reason}; onReject is Compile", candidate=candidate, settled=True)
 
     def _current_state(self) -> ModuleState | None:
         """What the module is now; None when it is not worth looking any more."""
@@ -339,7 +390,8 @@ class Server:
             raise Mismatch(refusal)
         if candidate.kind == "package":
             package = open_package(candidate.target, candidate.directory, self._module, state)
-            return Fitting(candidate=candidate, package=package, matcher=None)
+            check = self._session.verifier.check(candidate, package, self._module, state)
+            return Fitting(candidate=candidate, package=package, matcher=None, check=check)
         reason = state.against(candidate.target)
         if reason is not None:
             raise Mismatch(reason)

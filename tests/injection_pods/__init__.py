@@ -92,6 +92,10 @@ PODS: dict[str, Callable[[str], dict[str, Any]]] = {
     "own variables": lambda ns: pod(
         namespace=ns, env=[{"name": "PREHEAT_DIR", "value": "/mine"}, {"name": "PREHEAT_DISABLE", "value": "1"}]
     ),
+    "serving of the model's line": lambda ns: _labels(ns, model="strict"),
+    "own serving": lambda ns: (
+        lambda p: p["spec"]["containers"][0].update(env=[{"name": "PREHEAT_SERVING", "value": "onMiss=Eager"}]) or p
+    )(_labels(ns, model="strict")),
     "container of the model's line": lambda ns: _two(ns),
     "first container of two": lambda ns: _two(ns, model="vision"),
     "container of the annotation": lambda ns: _annotated(_two(ns, model="vision"), container="second"),

@@ -51,6 +51,19 @@ MISTAKES = (
     Mistake(
         "factory called", {"spec.torch.factory": "vision:load()"}, ("spec.torch.factory", "package.module:callable")
     ),
+    Mistake(
+        "serving with a word of another field",
+        {"spec.serving": {"onMiss": "Cold"}},
+        ("spec.serving.onMiss", "Compile", "Eager", "Fail"),
+    ),
+    Mistake(
+        "a package that is rejected fails",
+        {"spec.serving": {"onReject": "Fail"}},
+        ("spec.serving.onReject", "Eager", "Compile"),
+    ),
+    Mistake(
+        "verify that YAML reads as a boolean", {"spec.serving": {"verify": True}}, ("spec.serving.verify", "string")
+    ),
     Mistake("no modules", {"spec.torch.modules": []}, ("spec.torch.modules", "at least 1")),
     Mistake("module path", {f"{MODULE}.path": "vae..decoder"}, ("modules[0].path", "vae.decoder", "dotted")),
     Mistake("module name", {f"{MODULE}.name": "Main Model"}, ("modules[0].name", "lower-case")),

@@ -78,6 +78,29 @@ class ServiceAccountToken(StrEnum):
     WORKLOAD = "Workload"
 
 
+class OnMiss(StrEnum):
+    """What a pod does with a call that no artifact answers."""
+
+    COMPILE = "Compile"
+    EAGER = "Eager"
+    FAIL = "Fail"
+
+
+class OnReject(StrEnum):
+    """What a pod does with a call whose artifact is not good enough: Rejected, or found wrong in the pod."""
+
+    EAGER = "Eager"
+    COMPILE = "Compile"
+
+
+class Verify(StrEnum):
+    """When the first answer of a package is compared with eager's."""
+
+    BEFORE = "Before"
+    AFTER = "After"
+    NEVER = "Never"
+
+
 class Suspend(StrEnum):
     """Whether new compile Jobs are held back."""
 

@@ -4,7 +4,7 @@ One text field, because admission pays for what it reads by shape more than by l
 models cost it more than twice as much. The grammar, with single spaces and lines ending in a newline:
 
     \n
-    <model> <whenMissing> <waitSeconds> <container or ->
+    <model> <whenMissing> <waitSeconds> <container or ->[ <serving>]
     <model>|<image>=<manifest digest> <PYTHONPATH of the image or ->
 
 Whatever cannot be said on such a line is refused here with an `IndexTextError` that says why: an entry that
@@ -32,13 +32,15 @@ class IndexTextError(ValueError):
 class ModelEntry:
     """What admission does with pods of one model.
 
-    `wait_seconds` is 0 while nothing waits. `container` is the one that serves; None: the pod's first.
+    `wait_seconds` is 0 while nothing waits. `container` is the one that serves; None: the pod's first. `serving` is the
+    text of `spec.serving` (`preheat_runtime.policy`), None where all of it is as it is by default.
     """
 
     model: str
     when_missing: WhenMissing = WhenMissing.COLD
     wait_seconds: int = 0
     container: str | None = None
+    serving: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -116,7 +118,8 @@ def _model_line(entry: ModelEntry) -> str:
     container = _ABSENT if entry.container is None else _field("container", entry.container)
     if entry.wait_seconds < 0:
         raise IndexTextError(f"waitSeconds of {entry.model} is negative: {entry.wait_seconds}")
-    return f"{entry.model} {entry.when_missing.value} {entry.wait_seconds} {container}"
+    serving = "" if entry.serving is None else f" {_field('serving', entry.serving)}"
+    return f"{entry.model} {entry.when_missing.value} {entry.wait_seconds} {container}{serving}"
 
 
 def _image_line(entry: ImageEntry) -> str:
@@ -143,12 +146,15 @@ def _parse_line(line: str, *, number: int) -> ModelEntry | ImageEntry:
 
 
 def _parse_model(line: str) -> ModelEntry:
-    model, when_missing, wait_seconds, container = line.split(" ")
+    model, when_missing, wait_seconds, container, *serving = line.split(" ")
+    if len(serving) > 1:
+        raise IndexTextError(f"more fields than there are: {line!r}")
     entry = ModelEntry(
         model=model,
         when_missing=WhenMissing(when_missing),
         wait_seconds=int(wait_seconds),
         container=None if container == _ABSENT else container,
+        serving=serving[0] if serving else None,
     )
     if _model_line(entry) != line:
         raise IndexTextError(f"not in its one form: {line!r}")

@@ -8,7 +8,15 @@ from typing import Annotated, Any, Final
 from pydantic import ConfigDict, Field
 
 from preheat_operator.api.base import PRESERVE_UNKNOWN, ApiModel, atomic_list, list_map, rule, rules
-from preheat_operator.api.enums import CpuIsa, ServiceAccountToken, Suspend, WorkloadKind
+from preheat_operator.api.enums import (
+    CpuIsa,
+    OnMiss,
+    OnReject,
+    ServiceAccountToken,
+    Suspend,
+    Verify,
+    WorkloadKind,
+)
 from preheat_operator.api.fields import DECIMAL, EXPONENT, IntOrString, Name
 from preheat_operator.api.torch import Torch
 
@@ -138,6 +146,26 @@ class KeepIf(ApiModel):
     )
 
 
+class Serving(ApiModel):
+    """What pods do with what was compiled, from their next start on; nothing is compiled anew for a change of it."""
+
+    on_miss: OnMiss = Field(
+        default=OnMiss.COMPILE,
+        description="A call that no artifact answers: torch.compile, as without Preheat; eager; or an error at the call. "
+        "Pods whose image has no ready revision are not injected, so there it is always torch.compile. Default: Compile.",
+    )
+    on_reject: OnReject = Field(
+        default=OnReject.EAGER,
+        description="A call whose target is Rejected, or whose package was found wrong in the pod: eager, or "
+        "torch.compile all the same. Default: Eager.",
+    )
+    verify: Verify = Field(
+        default=Verify.AFTER,
+        description="The first answer of each package is compared with eager's before it is returned, after it on the "
+        "side, or never. A package that answers otherwise is not used again in that process. Default: After.",
+    )
+
+
 class Compile(ApiModel):
     """How compile Jobs run."""
 
@@ -228,6 +256,10 @@ class CompiledModelSpec(ApiModel):
         default=KeepIf(), description="What an artifact must meet to be kept. Default: minSpeedup 1.05."
     )
     compile: Compile = Field(default=Compile(), description="How compile Jobs run. Default: see its fields.")
+    serving: Serving = Field(
+        default=Serving(),
+        description="What pods do with what was compiled. Takes effect at a pod's next start. Default: see its fields.",
+    )
     revision_history_limit: int = Field(
         default=5,
         ge=1,

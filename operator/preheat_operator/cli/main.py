@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from preheat_operator.cli import exits
+from preheat_runtime.policy import WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +25,19 @@ COMMANDS: Final = {
     "inspect": "preheat_operator.cli.inspect",
     "diff": "preheat_operator.cli.diff",
     "why": "preheat_operator.cli.why",
+}
+
+
+@dataclass(frozen=True)
+class _Flag:
+    flag: str
+    help: str
+
+
+SERVING: Final = {
+    "onMiss": _Flag("--on-miss", "a call that nothing compiled answers"),
+    "onReject": _Flag("--on-reject", "a call whose target was not good enough"),
+    "verify": _Flag("--verify", "when a package's first answer is compared with eager's"),
 }
 
 
@@ -87,6 +102,12 @@ def _parser() -> argparse.ArgumentParser:
         "--when-missing", choices=["Cold", "Fail"], default="Cold",
         help="with nothing usable: start all the same (Cold), or do not start (Fail)",
     )  # fmt: skip
+
+    for name, what in SERVING.items():
+        words = WORDS[name]
+        each.add_argument(
+            what.flag, choices=list(words), default=words[0], help=f"{what.help} ({words[0]}), as spec.serving.{name}"
+        )
 
     each = commands.add_parser("inspect", allow_abbrev=False, help="explain a manifest")
     each.add_argument("what", metavar="DIGEST|NAME|FILE", help="a manifest: its digest, a model's name, or a file")

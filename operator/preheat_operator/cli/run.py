@@ -26,12 +26,16 @@ from preheat_operator.store.keys import is_model_name
 from preheat_operator.store.manifests import read_manifest
 from preheat_operator.store.pointers import read_pointer
 from preheat_runtime.manifest import is_digest
+from preheat_runtime.policy import Serving
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
     from preheat_runtime.manifest import Manifest, Target
+
+
+_DEFAULT = Serving()
 
 
 class _Missing(Exception):
@@ -60,7 +64,8 @@ def main(options: argparse.Namespace) -> NoReturn:
         chosen = _choose(location, options.name, image=options.image)
         cache = options.cache or revisions.default_cache(environment)
         folder = revisions.prepare(cache, chosen.digest, location, seconds=options.timeout)
-        environment = serving(environment, chosen.model, folder)
+        policy = Serving(on_miss=options.on_miss, on_reject=options.on_reject, verify=options.verify)
+        environment = serving(environment, chosen.model, folder, policy)
     except (_Missing, revisions.NotBroughtError) as error:
         _without(str(error), options)
     except StoreError as error:
@@ -76,12 +81,15 @@ def _without(why: str, options: argparse.Namespace) -> None:
     say(f"{options.words[0]} starts cold: {why}")
 
 
-def serving(environ: Mapping[str, str], model: str, folder: revisions.Folder) -> dict[str, str]:
+def serving(
+    environ: Mapping[str, str], model: str, folder: revisions.Folder, policy: Serving = _DEFAULT
+) -> dict[str, str]:
     """The environment that injection gives to the container that serves, with the folders of this machine."""
     # Left by a pod or another `run` around this one: here it was asked for anew.
-    ours = (names.ENV_DIR, names.ENV_WORK_DIR, names.ENV_MODEL)
+    ours = (names.ENV_DIR, names.ENV_WORK_DIR, names.ENV_MODEL, names.ENV_SERVING)
     present = [{"name": key, "value": value} for key, value in environ.items() if key not in ours]
-    additions = filled(served_env(directory=str(folder.root), work=str(folder.work)), {"model": model})
+    given = {"model": model, "serving": policy.text()}
+    additions = filled(served_env(directory=str(folder.root), work=str(folder.work)), given)
     entries = serving_environment(present, additions, site=str(folder.site))
     return {entry["name"]: entry["value"] for entry in entries}
 

@@ -31,6 +31,7 @@ class Maybe:
 
 
 RUN_AS_USER: Final = Input("runAsUser", optional=True)
+SERVING: Final = Input("serving", optional=True)
 STORE_CA_CONFIG_MAP: Final = Input("storeCaConfigMap", optional=True)
 REPORTS_URL: Final = Input("reports", optional=True)
 REPORTS_CA: Final = Input("reportsAuthority", optional=True)
@@ -112,7 +113,7 @@ def served_mounts() -> list[dict[str, Any] | Maybe]:
     ]
 
 
-def served_env(*, directory: str = names.MOUNT_PREHEAT, work: str = names.MOUNT_WORK) -> list[dict[str, Any]]:
+def served_env(*, directory: str = names.MOUNT_PREHEAT, work: str = names.MOUNT_WORK) -> list[Any]:
     """Variables of the container that serves, beside PYTHONPATH; one that is set already stays as it is.
 
     The folders differ only outside a pod (`preheat run`).
@@ -121,6 +122,7 @@ def served_env(*, directory: str = names.MOUNT_PREHEAT, work: str = names.MOUNT_
         {"name": names.ENV_DIR, "value": directory},
         {"name": names.ENV_WORK_DIR, "value": work},
         {"name": names.ENV_MODEL, "value": Input("model")},
+        Maybe(given=SERVING, value={"name": names.ENV_SERVING, "value": SERVING}),
     ]
 
 

@@ -163,6 +163,7 @@ def variables(values: PolicyValues) -> dict[str, str]:
         "asked": f"object.metadata.?annotations['{names.ANNOTATION_CONTAINER}'].orValue('')",
         "container": "variables.asked != '' ? variables.asked : "
         "variables.head[2] == '-' ? object.spec.containers[0].name : variables.head[2]",
+        "serving": "size(variables.head) > 3 ? [variables.head[3]] : []",
         "position": "object.spec.containers.map(c, c.name).indexOf(variables.container)",
         "served": "object.spec.containers[variables.position < 0 ? 0 : variables.position]",
         "image": "variables.served.?image.orValue('')",

@@ -67,6 +67,11 @@ class Reading:
         """What the model's line says to do; Paused also holds back what is ready."""
         return self._head[0]
 
+    @property
+    def serving(self) -> str | None:
+        """The text of `spec.serving` on the model's line; None when it has none."""
+        return self._head[3] if len(self._head) > 3 else None
+
     @cached_property
     def container(self) -> str:
         """Name of the container that serves: the pod's annotation, else the model's line, else the first."""

@@ -75,6 +75,7 @@ def inputs(reading: Reading, settings: InjectionSettings) -> dict[str, Any]:
         "fetchImage": settings.image,
         "pullPolicy": settings.image_pull_policy,
         "model": reading.model,
+        "serving": reading.serving,
         "storeEndpoint": settings.store_endpoint,
         "storeBucket": settings.store_bucket,
         "storeRegion": settings.store_region,

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 from preheat_operator.api import index as text
 from preheat_operator.api.compiledmodel import MAX_INDEX_CHARACTERS
 from preheat_operator.api.enums import RevisionState, WhenMissing
+from preheat_runtime import policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from preheat_operator.api.compiledmodel import CompiledModel
+    from preheat_operator.api.spec import CompiledModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,7 @@ def index_text(*, models: Iterable[CompiledModel], paused: bool, limit: int = MA
             model=model.metadata.name,
             when_missing=when_missing,
             container=None if reference is None else reference.container,
+            serving=serving_text(model.spec),
         )
         if not _sayable(entry, ()):
             continue
@@ -56,6 +59,15 @@ def index_text(*, models: Iterable[CompiledModel], paused: bool, limit: int = MA
         fitting.append(image)
     rendered = text.render(text.Index(models=tuple(entries), images=tuple(fitting)))
     return IndexText(models=rendered, left_out=tuple(sorted(left_out)))
+
+
+def serving_text(spec: CompiledModelSpec) -> str | None:
+    """`spec.serving` as pods are told it; None where all of it is as it is by default."""
+    serving = spec.serving
+    words = policy.Serving(
+        on_miss=serving.on_miss.value, on_reject=serving.on_reject.value, verify=serving.verify.value
+    )
+    return words.text()
 
 
 def _images(model: CompiledModel) -> list[text.ImageEntry]:

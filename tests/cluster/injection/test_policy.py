@@ -46,6 +46,7 @@ INDEX = render(
             ModelEntry(model="vision-2", container="second"),
             ModelEntry(model="paused", when_missing=WhenMissing.PAUSED),
             ModelEntry(model="lost", container="gone"),
+            ModelEntry(model="strict", serving="onMiss=Fail,verify=Before"),
         ),
         images=(
             ImageEntry(model="vision", image=IMAGE, manifest=DIGEST),
@@ -55,6 +56,7 @@ INDEX = render(
             ImageEntry(model="vision-2", image=IMAGE, manifest="sha256:" + "c" * 64, python_path="/srv"),
             ImageEntry(model="paused", image=IMAGE, manifest=DIGEST),
             ImageEntry(model="lost", image=IMAGE, manifest=DIGEST),
+            ImageEntry(model="strict", image=IMAGE, manifest=DIGEST),
         ),
     )
 )

@@ -8,10 +8,10 @@ from torch import nn
 
 from preheat_compiler.accuracy import against_reference, distance
 from preheat_compiler.bucket import Bucket, Dim, TensorSpec
-from preheat_compiler.compare import difference
 from preheat_compiler.inputs import pick_sizes
 from preheat_compiler.report import Report
 from preheat_compiler.submodules import where_time_goes
+from preheat_runtime.compare import difference
 
 pytestmark = pytest.mark.torch
 

@@ -184,6 +184,48 @@ assert len(failed) == 1
     assert reason == "package, but not of region blocks.0: NativeError: made up"
 
 
+WRONG = """
+from preheat_runtime import native
+bind = native.Library.bind
+native.Library.bind = lambda self, tensors: bind(self, {name: each.detach() * 1.5 for name, each in tensors.items()})
+same(3)
+same(4)
+"""
+
+
+def test_what_wrong_regions_make_of_the_whole_answer_is_compared(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREHEAT_SERVING", "verify=Before")
+    said = serve(job, "net", "range", SCRIPT.format(body=WRONG.strip().replace("\n", "\n    ")), tmp_path)
+    assert [(line["event"], line.get("outcome")) for line in said] == [("preheat-mismatch", None), ("preheat", "eager")]
+    assert float(said[0]["error"]) > float(said[0]["allowed"]) == 1e-3
+
+
+def test_weights_of_regions_that_change_meanwhile_make_the_check_void(job: Job, tmp_path: Path) -> None:
+    body = """
+import threading
+from preheat_runtime import examine
+held, real, runs = threading.Event(), examine.run, []
+def run(module, *more):
+    held.wait(60)
+    runs.append(module)
+    return real(module, *more)
+examine.run = run
+x, mask = torch.randn(3, 8), torch.rand(3)
+fast(x, mask)
+for module in (net, other):
+    module.blocks[1].into.weight.data.mul_(2)  # torch does not count it
+held.set()
+for thread in threading.enumerate():
+    if thread.name == "preheat-check":
+        thread.join()
+assert len(runs) == 2 and not any(module is net for module in runs)
+same(4)
+"""
+    assert served(job, body, tmp_path) == {("hot", "package")}
+
+
 @pytest.mark.soak
 def test_a_region_that_is_called_in_another_way_is_not_packaged(tmp_path: Path) -> None:
     uneven = compile_job(

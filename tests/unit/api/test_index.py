@@ -35,6 +35,7 @@ def indices(draw: st.DrawFn) -> Index:
             when_missing=draw(st.sampled_from(WhenMissing)),
             wait_seconds=draw(st.integers(0, 10_000)),
             container=draw(st.none() | NAMES),
+            serving=draw(st.none() | FIELDS),
         )
         for model in models
     ]
@@ -75,6 +76,7 @@ def test_admission_s_search_finds_what_the_grammar_says(index: Index) -> None:
             assert reading.known
             assert reading.when_missing == model.when_missing
             assert reading.container == (model.container or "c")
+            assert reading.serving == model.serving
             right = [entry for entry in index.images if (entry.model, entry.image) == (model.model, image)]
             if reading.position < 0:
                 continue
@@ -142,6 +144,8 @@ REFUSED = {
     "model with a blank": Index(models=(ModelEntry(model="a b"),)),
     "model with a bar": Index(models=(ModelEntry(model="a|b"),)),
     "container with a newline": Index(models=(ModelEntry(model="m", container="a\nb"),)),
+    "serving with a blank": Index(models=(ModelEntry(model="m", serving="a b"),)),
+    "empty serving": Index(models=(ModelEntry(model="m", serving=""),)),
     "negative wait": Index(models=(ModelEntry(model="m", wait_seconds=-1),)),
     "model twice": Index(models=(MODEL, MODEL)),
     "image with a blank": Index(models=(MODEL,), images=(ImageEntry(model="m", image="a b", manifest=DIGEST),)),

@@ -40,6 +40,7 @@ def test_defaults_of_the_spec() -> None:
     assert spec["compile"] == {"timeoutSeconds": 3600, "serviceAccountToken": "None", "scheduleTimeoutSeconds": 300}
     assert spec["revisionHistoryLimit"] == 5
     assert spec["suspend"] == "Disabled"
+    assert spec["serving"] == {"onMiss": "Compile", "onReject": "Eager", "verify": "After"}
     assert spec["hardware"][0]["cpuIsa"] == "X86_64_V3"
     assert spec["torch"]["modules"][0]["path"] == ""
     assert spec["workloadRef"]["apiVersion"] == "apps/v1"

@@ -15,6 +15,7 @@ from preheat_operator.cli.revisions import Folder
 from preheat_operator.cli.run import serving
 from preheat_operator.injection.reference import inject
 from preheat_operator.injection.settings import InjectionSettings
+from preheat_runtime.policy import Serving, read
 from store.kit import fingerprint, target
 from store.local import MODEL
 
@@ -47,10 +48,26 @@ def test_the_environment_is_that_of_an_injected_container(own: dict[str, str], t
     assert got == expected
 
 
+def test_serving_is_said_as_in_a_pod(place: Place) -> None:
+    place.publish()
+    flags = ("--on-miss", "Eager", "--on-reject", "Compile", "--verify", "Before")
+    ended = place.process("run", "--store", "store", *flags, "vision", *SCRIPT)
+    said = json.loads(ended.out)["env"]["PREHEAT_SERVING"]
+    assert (said, ended.err) == ("onMiss=Eager,onReject=Compile,verify=Before", "")
+    assert read({"PREHEAT_SERVING": said}) == (Serving(on_miss="Eager", on_reject="Compile", verify="Before"), None)
+    wrong = place.process("run", "--store", "store", "--on-miss", "Cold", "vision", *SCRIPT)
+    assert wrong.code == exits.USAGE
+    assert "Compile" in wrong.err
+    assert "Fail" in wrong.err
+
+
 def test_what_a_run_around_this_one_set_is_replaced(tmp_path: Path) -> None:
     folder = Folder(root=tmp_path / "revision", work=tmp_path / "work")
-    outer = {"PREHEAT_DIR": "/outer", "PREHEAT_WORK_DIR": "/outer", "PREHEAT_MODEL": "other"}
+    outer = {
+        "PREHEAT_DIR": "/outer", "PREHEAT_WORK_DIR": "/outer", "PREHEAT_MODEL": "other", "PREHEAT_SERVING": "onMiss=Fail",
+    }  # fmt: skip
     got = serving(outer, "vision", folder)
+    assert "PREHEAT_SERVING" not in got
     assert (got["PREHEAT_DIR"], got["PREHEAT_WORK_DIR"], got["PREHEAT_MODEL"]) == (
         str(folder.root), str(folder.work), "vision",
     )  # fmt: skip

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from preheat_compiler.memory import Peak, PeakMeter, growth, reset_peak, status_bytes
-from preheat_compiler.resources import memory_available
+from preheat_runtime.memory import memory_available
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,5 +113,8 @@ def test_what_may_still_be_taken_is_bounded_by_limit_and_node(tmp_path: Path) ->
     assert memory_available(tmp_path, info) == 2 * MIB
     (tmp_path / "memory.max").write_text(f"{MIB + 1000}\n")
     assert memory_available(tmp_path, info) == 1000
+    (tmp_path / "memory.stat").write_text("anon 7\ninactive_file 500\n")
+    assert memory_available(tmp_path, info) == 1500, "what was read from disk is given back"
+    (tmp_path / "memory.stat").unlink()
     (tmp_path / "memory.max").write_text("5\n")
     assert memory_available(tmp_path, info) == 0

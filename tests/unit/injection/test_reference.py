@@ -20,6 +20,7 @@ INDEX = render(
             ModelEntry(model="vision-2", container="second"),
             ModelEntry(model="paused", when_missing=WhenMissing.PAUSED),
             ModelEntry(model="lost", container="gone"),
+            ModelEntry(model="strict", serving="onMiss=Fail,verify=Before"),
         ),
         images=(
             ImageEntry(model="vision", image=IMAGE, manifest=DIGEST),
@@ -27,6 +28,7 @@ INDEX = render(
             ImageEntry(model="vision-2", image=IMAGE, manifest=DIGEST, python_path="/srv"),
             ImageEntry(model="paused", image=IMAGE, manifest=DIGEST),
             ImageEntry(model="lost", image=IMAGE, manifest=DIGEST),
+            ImageEntry(model="strict", image=IMAGE, manifest=DIGEST),
         ),
     )
 )
@@ -57,6 +59,13 @@ def test_the_serving_container() -> None:
         {"name": "preheat", "mountPath": "/opt/preheat", "readOnly": True},
         {"name": "preheat-work", "mountPath": "/var/cache/preheat"},
     ]
+
+
+def test_the_models_serving_reaches_the_container_unless_it_has_its_own() -> None:
+    assert env(injected("serving of the model's line")["spec"]["containers"][0])["PREHEAT_SERVING"] == (
+        "onMiss=Fail,verify=Before"
+    )
+    assert env(injected("own serving")["spec"]["containers"][0])["PREHEAT_SERVING"] == "onMiss=Eager"
 
 
 def test_the_annotations() -> None:

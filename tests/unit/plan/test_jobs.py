@@ -67,6 +67,7 @@ def test_the_manifest() -> None:
         ({"compile": {"timeoutSeconds": 60}}, False),
         ({"revisionHistoryLimit": 1}, False),
         ({"suspend": "Enabled"}, False),
+        ({"serving": {"onMiss": "Fail", "onReject": "Compile", "verify": "Never"}}, False),
     ],
 )
 def test_a_revision_changes_with_what_decides_compilation(change: dict[str, object], another: bool) -> None:
@@ -91,6 +92,7 @@ def test_a_template_hash_changes_with_what_users_can_change_only() -> None:
     plain = of(Simulation())
     assert of(Simulation(body=spec(compile={"timeoutSeconds": 61}))) != plain
     assert of(Simulation(workload=deployment("registry/vision:1", imagePullSecrets=[{"name": "p"}]))) != plain
+    assert of(Simulation(body=spec(serving={"onMiss": "Eager"}))) == plain, "pods read it, no Job does"
     assert of(Simulation(), replace(INSTALLATION, image="newer", store_endpoint="other")) == plain
 
 

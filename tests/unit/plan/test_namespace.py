@@ -74,6 +74,19 @@ def test_a_paused_namespace_keeps_its_images() -> None:
     assert text.models == f"\nvision Paused 0 -\nvision|v:1={digest('a')} -\n"
 
 
+def test_what_serving_says_is_on_the_models_line_where_it_is_not_the_default() -> None:
+    def line(**serving: str) -> str:
+        body = model(revision("v:1", digest("a"))).to_api()
+        body["spec"]["serving"] = serving
+        return index_text(models=[CompiledModel.model_validate(body)], paused=False).models.split("\n")[1]
+
+    assert line() == line(onMiss="Compile", onReject="Eager", verify="After") == "vision Cold 0 -"
+    assert line(verify="Before") == "vision Cold 0 - verify=Before"
+    assert line(onMiss="Fail", onReject="Compile", verify="Never") == (
+        "vision Cold 0 - onMiss=Fail,onReject=Compile,verify=Never"
+    )
+
+
 def test_what_does_not_fit_is_dropped_oldest_first() -> None:
     models = [model(revision("v:2", digest("b")), revision("v:1", digest("a")), name=name) for name in ("one", "two")]
     whole = index_text(models=models, paused=False)

@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from preheat_compiler.compare import Difference
 from preheat_compiler.intervals import paired_speedup
 from preheat_compiler.measure import Latency, Speed
 from preheat_compiler.memory import Peak
 from preheat_compiler.report import Report
 from preheat_compiler.submodules import ranked
 from preheat_compiler.verdict import TargetResult
+from preheat_runtime.compare import Difference
 
 MIB = 2**20
 PARTS = ("stem", "encoder.layers.0.attention", "encoder.layers.0.mlp", "encoder.layers.1.attention", "head")

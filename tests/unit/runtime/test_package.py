@@ -1,9 +1,11 @@
 """target.json is read back as it was written, and nothing else is read."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from preheat_runtime.levers import Levers
 from preheat_runtime.package import (
     CallSpec,
     ConstSpec,
@@ -42,6 +44,41 @@ TARGET = Target(
 def test_round_trip(tmp_path):
     TARGET.write(tmp_path / "target.json")
     assert Target.read(tmp_path / "target.json") == TARGET
+
+
+def test_the_error_that_is_allowed(tmp_path):
+    exact = replace(TARGET, max_error="1e-05")
+    exact.write(tmp_path / "target.json")
+    assert Target.read(tmp_path / "target.json") == exact
+    assert exact.allowed_error == 1e-5
+    assert replace(TARGET, max_error="0").allowed_error == 0
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "autocast", "allowed"),
+    [("float32", None, 1e-3), ("float64", None, 1e-6), ("float64", "bfloat16", 5e-2), ("int64", None, 0)],
+)
+def test_a_contract_of_before_is_held_to_what_is_allowed_by_default(tmp_path, dtypes, autocast, allowed):
+    weight = replace(TARGET.identity.tensors["w"], dtype=dtypes)
+    x = TensorSpec(parameter="x", shape=(2,), dtype=dtypes, device="cpu")
+    target = replace(
+        TARGET, identity=replace(TARGET.identity, tensors={"w": weight}), call=CallSpec(arguments=(x,)),
+        levers=Levers(autocast=autocast),
+    )  # fmt: skip
+    target.write(tmp_path / "target.json")
+    data = json.loads((tmp_path / "target.json").read_text())
+    del data["max_error"]
+    (tmp_path / "target.json").write_text(json.dumps(data))
+    assert Target.read(tmp_path / "target.json").allowed_error == allowed
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "much", "", 3, []])
+def test_an_error_that_bounds_nothing_is_refused(tmp_path, text):
+    TARGET.write(tmp_path / "target.json")
+    data = json.loads((tmp_path / "target.json").read_text())
+    (tmp_path / "target.json").write_text(json.dumps({**data, "max_error": text}))
+    with pytest.raises(TargetUnreadable):
+        Target.read(tmp_path / "target.json")
 
 
 def test_the_same_target_is_the_same_bytes(tmp_path):

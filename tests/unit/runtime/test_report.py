@@ -2,11 +2,12 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 
 from preheat_runtime import report
-from preheat_runtime.report import Answer, Reporter
+from preheat_runtime.report import Answer, Checked, Reporter
 
 
 @pytest.fixture
@@ -46,6 +47,22 @@ def test_failures_are_said_once_for_each_kind(reporter, capfd):
         reporter.failed("binding", ValueError("a"))
     reporter.failed("binding", KeyError("b"))
     assert [line["reason"] for line in lines(capfd)] == ["binding: ValueError: a", "binding: KeyError: 'b'"]
+
+
+def test_a_check_is_said_once_and_holds_sizes_only(reporter, capfd):
+    wrong = Checked(
+        module="main", bucket="one", hardware="cpu", class_name="Net", reason="the numbers differ", mode="After",
+        error=0.123456, allowed=1e-3,
+    )  # fmt: skip
+    for _ in range(2):
+        reporter.checked(wrong)
+        reporter.checked(replace(wrong, error=None, allowed=None, reason="a call holds 7 bytes"))
+        reporter.checked(replace(wrong, error=None, allowed=None, reason="a call holds 8 bytes"))
+    first, second = lines(capfd)
+    expected = {"event": "preheat-mismatch", "bucket": "one", "error": "0.123", "allowed": "0.001", "verify": "After"}
+    assert expected.items() <= first.items()
+    assert (second["event"], second["reason"]) == ("preheat-unchecked", "a call holds 7 bytes")
+    assert "error" not in second
 
 
 def test_nowhere_to_write_is_no_error(monkeypatch, tmp_path):

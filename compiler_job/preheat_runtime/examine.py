@@ -1,0 +1,99 @@
+"""Compares a package's answer with the module's own, and takes a package that is wrong out of use.
+
+Why it exists: the verdict must be right in a process where everything goes on meanwhile: weights change, hooks appear,
+memory is short. So nothing follows from a difference unless it is still there between two answers of eager that agree.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .compare import difference
+from .memory import memory_available
+from .trial import NotRepeatable, Stopped, run, twin
+from .verify import versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .compare import Difference
+    from .verify import Call, Check
+
+#: What any process with torch in it holds, of the peak that an eager process had in the compile Job.
+_TORCH_BYTES = 128 * 1024 * 1024
+
+
+class _Void(Exception):
+    """The module or its weights changed meanwhile: nothing follows from this check."""
+
+
+def settle(call: Call, answer: Any, stop: Callable[[], bool]) -> tuple[str | None, Any]:
+    """Why the package that gave `answer` is wrong, and eager's answer; (None, None) when it is right, or nobody knows.
+
+    Drops a wrong package and reports it. Raises what torch raises.
+    """
+    check = call.check
+    allowed = check.candidate.target.allowed_error
+    try:
+        _require_room(check)
+        with call.modes.entered():
+            seen, eager = _compare(call, answer, allowed, stop)
+    except (_Void, Stopped):
+        return None, None  # it is due again
+    except NotRepeatable as error:
+        check.due = False
+        check.say(str(error))
+        return None, None
+    check.due = False
+    if seen.maximum <= allowed:
+        return None, None
+    words = f"its answer differed from eager's by {seen.words(allowed)}, so the package is not used again"
+    check.verifier.wrong[check.candidate] = words
+    check.say(seen.why or "the numbers differ", error=seen.maximum, allowed=allowed)
+    return words, eager
+
+
+def _compare(call: Call, answer: Any, allowed: float, stop: Callable[[], bool]) -> tuple[Difference, Any]:
+    """How far the answer is from eager's, and that one. Raises _Void, NotRepeatable or Stopped."""
+    eager = _eager(call, stop)
+    _require_unchanged(call)
+    seen = difference(answer, eager)
+    if seen.maximum <= allowed:
+        return seen, eager
+    # torch does not count all changes of weights. But a package that is wrong is still wrong between two answers of eager
+    # that agree.
+    check = call.check
+    again = check.package.again(twin(check.module, check.state.tensors.values()), call.args, call.kwargs)
+    stayed = difference(_eager(call, stop), eager).maximum <= allowed
+    _require_unchanged(call)
+    if not stayed or difference(again, eager).maximum <= allowed:
+        raise _Void
+    return seen, eager
+
+
+def _eager(call: Call, stop: Callable[[], bool]) -> Any:
+    module = twin(call.check.module, call.check.state.tensors.values())
+    # What was copied is what was bound.
+    _require_unchanged(call)
+    return run(module, call.args, call.kwargs, stop)
+
+
+def _require_unchanged(call: Call) -> None:
+    state = call.check.state
+    if torch.nn.modules.module._has_any_global_hook() or versions(state) != call.versions or not state.unchanged():
+        raise _Void
+
+
+def _require_room(check: Check) -> None:
+    """On the side, an eager run must not be what the container is killed for."""
+    peak = check.candidate.entry.figures.get("eagerPeakBytes")
+    if check.verifier.mode != "After" or peak is None:
+        return
+    weights = sum(each.numel() * each.element_size() for each in check.state.tensors.values())
+    need = float(peak) - weights - _TORCH_BYTES
+    free = memory_available()
+    if free is not None and free < need:
+        check.say(f"eager needs up to {need / 2**20:.0f} MiB beside the weights, and {free / 2**20:.0f} MiB are free")
+        raise _Void

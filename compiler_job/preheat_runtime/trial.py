@@ -1,0 +1,127 @@
+"""Runs a module eagerly once more, without leaving a trace: no weight, input or random number of the user's is touched.
+
+Why it exists: to know whether a package's answer is right, eager has to answer the same call, in a process that serves.
+But `forward` may count its calls, write to buffers, or draw random numbers. So it runs on a twin of the module (its own
+attributes, the same weights), and every operator passes a guard that stops the run before anything else is touched.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+#: Operators that write to their running statistics when they train, which their schema does not say.
+_TRAIN_QUIETLY = "batch_norm"
+
+
+class NotRepeatable(BaseException):
+    """The module cannot run again without a trace; the message says why. No Exception: the user's code must not catch it."""
+
+
+class Stopped(BaseException):
+    """The run was asked to end."""
+
+
+def twin(module: torch.nn.Module, tensors: Iterable[torch.Tensor]) -> torch.nn.Module:
+    """A copy with attributes of its own and these very tensors. Raises NotRepeatable for what cannot be copied."""
+    try:
+        return copy.deepcopy(module, {id(tensor): tensor for tensor in tensors})
+    except Exception as error:  # whatever the user's classes raise
+        raise NotRepeatable(f"the module cannot be copied ({type(error).__name__})") from error
+
+
+def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], stop: Callable[[], bool]) -> Any:
+    """The module's own answer. Raises NotRepeatable, or Stopped soon after `stop` says so."""
+    guard = _Guard(stop)
+    # Not as a context: entering it, torch tells the whole process that a mode is on.
+    torch._C._push_on_torch_dispatch_stack(guard)
+    try:
+        answer = module(*args, **kwargs)
+    except Exception as error:
+        if guard.refused is None:
+            raise NotRepeatable(f"eager raised {type(error).__name__}") from error
+    finally:
+        torch._C._pop_torch_dispatch_stack(None)
+    if guard.refused is not None:
+        raise guard.refused  # the module's code caught it
+    return answer
+
+
+class _Guard(TorchDispatchMode):  # type: ignore[misc]
+    """Sees every operator of one thread before it runs, and stops those that would be noticed."""
+
+    def __init__(self, stop: Callable[[], bool]) -> None:
+        super().__init__()
+        self._stop = stop
+        self._own: set[int] = set()
+        self.refused: BaseException | None = None
+
+    def before(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Raise for an operator that must not run."""
+        if self.refused is None:
+            why = _draws(func, args, kwargs) or self._writes(func, args, kwargs)
+            if why is not None:
+                self.refused = NotRepeatable(why)
+            elif self._stop():
+                self.refused = Stopped()
+        if self.refused is not None:
+            raise self.refused
+
+    def made(self, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Note what was made here, which may be written to: not a view of something else."""
+        given = {_storage(leaf) for leaf in pytree.tree_leaves((args, dict(kwargs))) if isinstance(leaf, torch.Tensor)}
+        leaves = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        self._own.update(place for leaf in leaves if (place := _storage(leaf)) not in given)
+
+    def _writes(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+        for entry, value in _given(func, args, kwargs):
+            hidden = _TRAIN_QUIETLY in func.__name__ and entry.name == "training" and value is True
+            if hidden:
+                return f"it writes to statistics ({func})"
+            if entry.alias_info is None or not entry.alias_info.is_write:
+                continue
+            written = (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor))
+            if any(_storage(tensor) not in self._own for tensor in written):
+                return f"it writes to a tensor that it did not make ({func})"
+        return None
+
+
+def _dispatch(
+    self: _Guard, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+) -> Any:
+    kwargs = kwargs or {}
+    self.before(func, args, kwargs)
+    result = func(*args, **kwargs)
+    self.made(result, args, kwargs)
+    return result
+
+
+# Not in the class body: torch would wrap it there in something that imports its compiler, which takes seconds.
+_Guard.__torch_dispatch__ = _dispatch
+
+
+def _draws(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return None
+    for entry, value in _given(func, args, kwargs):
+        # An operator that could: without dropout, and while it does not train, it does not.
+        if (entry.name.startswith("dropout") and value == 0) or (entry.name in ("train", "training") and not value):
+            return None
+    return f"it draws random numbers ({func})"
+
+
+def _given(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """The arguments of the operator's schema with their values."""
+    for position, entry in enumerate(func._schema.arguments):
+        yield entry, args[position] if position < len(args) else kwargs.get(entry.name, entry.default_value)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)

@@ -1,0 +1,290 @@
+"""Which answers of packages are held against eager's, and when: the part of it that is in the way of an answer.
+
+Why it exists: the compile Job proved the package with its own inputs and weights, on its own machine. The pod has others,
+and wrong answers are worse than slow ones. `Before` costs the first call an eager answer; `After` costs it a copy of its
+inputs and of its answer, and compares on the side: in one thread, of lower priority, that a fork or the end of the process
+stops. Whatever goes wrong with a check, the answer stands. The comparison itself, and what it imports, is in `examine`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .records import dataclass
+from .report import Checked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from .bind import BoundPackage, ModuleState
+    from .regions import RegionalPackage
+    from .report import Reporter
+    from .revision import Candidate
+
+#: Bytes of a call's inputs and answer that are kept for a check on the side; a larger call is not checked.
+MAX_KEPT_BYTES = 32 * 1024 * 1024
+#: So many checks of one package in a process, void ones included, and no more: some models get new weights all the time.
+MAX_CHECKS = 16
+#: Seconds that a fork or the end of the process waits for the one operator that a check is in.
+_PATIENCE = 5.0
+_NICE = 10
+
+
+class Verifier:
+    """The checks of one process. `wrong` says of each package that is out of use why, in words. Thread-safe."""
+
+    def __init__(self, mode: str, reporter: Reporter) -> None:
+        """`mode` is Before, After or Never."""
+        self.mode = mode
+        self.reporter = reporter
+        self.wrong: dict[Candidate, str] = {}
+        self._ended: dict[Candidate, int] = {}
+        self._lock = threading.Lock()
+        self._busy = False
+        self._thread: threading.Thread | None = None
+        self._paused = False
+        self._watching = False
+
+    def check(
+        self, candidate: Candidate, package: BoundPackage | RegionalPackage, module: torch.nn.Module, state: ModuleState
+    ) -> Check | None:
+        """The check of a package that was just bound; None when it needs none."""
+        if self.mode == "Never" or candidate in self.wrong:
+            return None
+        return Check(self, candidate, package, module, state)
+
+    def exhausted(self, candidate: Candidate) -> bool:
+        """Whether this package was checked often enough; never one that is wrong, of which calls may still be under way."""
+        with self._lock:
+            return self._ended.get(candidate, 0) >= MAX_CHECKS and candidate not in self.wrong
+
+    def ended(self, candidate: Candidate) -> None:
+        """Count a check, whatever it came to."""
+        with self._lock:
+            self._ended[candidate] = self._ended.get(candidate, 0) + 1
+
+    def take(self) -> bool:
+        """Take the one place on the side; False when it is taken. To be given back by `start` or `give_back`."""
+        with self._lock:
+            if self._busy or self._paused:
+                return False
+            self._busy = True
+            if not self._watching:
+                self._watching = True
+                atexit.register(self._pause)
+                os.register_at_fork(before=self._pause, after_in_parent=self._go_on, after_in_child=self._enter_child)
+        return True
+
+    def give_back(self) -> None:
+        """Let the next check have the place."""
+        with self._lock:
+            self._busy, self._thread = False, None
+
+    def start(self, call: Call, answer: Any) -> None:
+        """Check on the side."""
+
+        def body() -> None:
+            try:
+                _be_modest()
+                call.settle(answer, lambda: self._paused)
+            finally:
+                self.give_back()
+
+        with self._lock:
+            thread = None if self._paused else threading.Thread(target=body, name="preheat-check", daemon=True)
+            self._thread = thread
+        if thread is None:
+            self.give_back()
+        else:
+            thread.start()
+
+    def _pause(self) -> None:
+        """No thread of ours may be inside torch when the process ends or is copied: it would crash, or hold its locks."""
+        self._paused = True
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread() and thread.ident is not None:
+            thread.join(_PATIENCE)
+
+    def _go_on(self) -> None:
+        self._paused = False
+
+    def _enter_child(self) -> None:
+        """What was being checked in the parent is checked here when it answers here."""
+        self._lock = threading.Lock()
+        self._busy, self._thread, self._paused = False, None, False
+
+
+class Check:
+    """The check of one bound package. While it is `due`, `begin` it with each call."""
+
+    def __init__(
+        self, verifier: Verifier, candidate: Candidate, package: BoundPackage | RegionalPackage, module: torch.nn.Module,
+        state: ModuleState,
+    ) -> None:  # fmt: skip
+        self.due = True
+        self._told_size = False
+        self.verifier = verifier
+        self.candidate = candidate
+        self.package = package
+        self.module = module
+        self.state = state
+
+    def begin(self, tensors: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call | None:
+        """Note a call before it is answered; None when it is not to be checked. Never raises."""
+        aside = self.verifier.mode == "After"
+        size = _bytes(tensors)
+        if aside and size > MAX_KEPT_BYTES:
+            self.too_large(size)
+            return None
+        if aside and not self.verifier.take():
+            return None
+        call = None
+        try:
+            if self.verifier.exhausted(self.candidate):
+                self.due = False
+            else:
+                if aside:
+                    args, kwargs = kept((args, dict(kwargs)))
+                call = Call(self, args, kwargs, size)
+        except Exception as error:  # no memory for a copy, mostly
+            self.verifier.reporter.failed("an answer was not checked", error)
+        finally:
+            if call is None and aside:
+                self.verifier.give_back()
+        return call
+
+    def too_large(self, size: int) -> None:
+        """Say that a call cannot be checked on the side; a smaller one will be."""
+        if self._told_size:
+            return
+        self._told_size = True
+        self.say(f"a call's inputs and answer hold {size} bytes, and up to {MAX_KEPT_BYTES} are kept for a check")
+
+    def say(self, reason: str, *, error: float | None = None, allowed: float | None = None) -> None:
+        """Report that the package is wrong (with `error`), or why its answer could not be compared."""
+        entry = self.candidate.entry
+        self.verifier.reporter.checked(
+            Checked(
+                module=entry.module, bucket=entry.bucket, hardware=entry.hardware, class_name=type(self.module).__qualname__,
+                reason=reason, mode=self.verifier.mode, error=error, allowed=allowed,
+            )
+        )  # fmt: skip
+
+
+class Call:
+    """A call that is to be checked: what it was given, and what was so at that moment."""
+
+    def __init__(self, check: Check, args: tuple[Any, ...], kwargs: Mapping[str, Any], size: int) -> None:
+        """`args` and `kwargs` are the user's own, or copies; `size` is their bytes."""
+        self.check = check
+        self.args = args
+        self.kwargs = kwargs
+        self.modes = Modes.now()
+        self.versions = versions(check.state)
+        self._size = size
+
+    def compared(self, answer: Any) -> tuple[Any, str | None]:
+        """What to return for the package's answer, and why it is not the package's own. Never raises an Exception."""
+        verifier = self.check.verifier
+        if verifier.mode == "Before":
+            why, eager = self.settle(answer, lambda: False)
+            return (answer, None) if why is None else (eager, why)
+        started = False
+        try:
+            size = self._size + _bytes(pytree.tree_leaves(answer))
+            if size > MAX_KEPT_BYTES:
+                self.check.too_large(size)
+            else:
+                verifier.start(self, kept(answer))
+                started = True
+        except Exception as error:  # no memory for a copy, no further thread
+            verifier.reporter.failed("an answer was not checked", error)
+        finally:
+            if not started:
+                verifier.give_back()
+        return answer, None
+
+    def settle(self, answer: Any, stop: Callable[[], bool]) -> tuple[str | None, Any]:
+        """Compare; why the package is wrong, and eager's answer then. Never raises an Exception."""
+        try:
+            from .examine import settle
+
+            return settle(self, answer, stop)
+        except Exception as error:
+            self.check.due = False
+            self.check.verifier.reporter.failed("an answer was not checked", error)
+            return None, None
+        finally:
+            self.check.verifier.ended(self.check.candidate)
+
+    def forget(self) -> None:
+        """There was no answer."""
+        if self.check.verifier.mode == "After":
+            self.check.verifier.give_back()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Modes:
+    """What torch keeps for each thread and an answer depends on."""
+
+    grad: bool
+    inference: bool
+    autocast: bool
+    autocast_dtype: torch.dtype
+
+    @classmethod
+    def now(cls) -> Modes:
+        """This thread's."""
+        return cls(
+            grad=torch.is_grad_enabled(),
+            inference=torch.is_inference_mode_enabled(),
+            autocast=torch.is_autocast_enabled("cpu"),
+            autocast_dtype=torch.get_autocast_dtype("cpu"),
+        )
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Inside, they are this thread's."""
+        with (
+            torch.inference_mode(self.inference),
+            torch.set_grad_enabled(self.grad),
+            torch.autocast("cpu", enabled=self.autocast, dtype=self.autocast_dtype, cache_enabled=False),
+        ):
+            yield
+
+
+def kept(values: Any) -> Any:
+    """The same with copies of all tensors: their owner may write to them as soon as the call is over."""
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), values)
+
+
+def _bytes(values: Any) -> int:
+    return sum(each.numel() * each.element_size() for each in values if isinstance(each, torch.Tensor))
+
+
+def versions(state: ModuleState) -> tuple[int, ...]:
+    """torch's counts of writes to the weights; those made in inference mode have none."""
+    return tuple(-1 if tensor.is_inference() else tensor._version for tensor in state.tensors.values())
+
+
+def _be_modest() -> None:
+    """Leave the processors to the threads that serve: for this thread alone, where the system can do that."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + _NICE))
+    # OpenMP counts for each thread, and torch sets a new thread's count when it is first asked.
+    torch.get_num_threads()
+    set_threads = getattr(ctypes.CDLL(None), "omp_set_num_threads", None)
+    if set_threads is not None:
+        set_threads(1)
