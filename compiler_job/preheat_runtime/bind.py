@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .package import CallSpec, Identity, PackageSpec, Target
 
 _data_ptr = torch.Tensor.data_ptr
+#: torch's own loop over the addresses of many tensors, made for CUDA graphs; not in every version.
+_same_addresses = getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None)
 
 
 class Mismatch(Exception):
@@ -41,6 +43,7 @@ class ModuleState:
         # Each once: torch's guard never holds for a tensor that it is given twice, as tied weights would be.
         self._tensors = list({id(tensor): tensor for tensor in self._described.tensors.values()}.values())
         self._addresses = list(map(_data_ptr, self._tensors))
+        self._indices = list(range(len(self._tensors)))
         self._guards = {mode: self._guard(mode) for mode in (False, True)}
         self.requires_grad = any(tensor.requires_grad for tensor in self._tensors)
 
@@ -72,10 +75,15 @@ class ModuleState:
 
     def unchanged(self) -> bool:
         """Whether everything still is as it was: slots, addresses, sizes, strides, dtypes, attributes, code."""
-        if not self._described.watch.unchanged() or list(map(_data_ptr, self._tensors)) != self._addresses:
+        if not self._described.watch.unchanged() or not self._same_addresses():
             return False
         guard = self._guards[torch.is_inference_mode_enabled()]
         return guard is None or guard(*self._tensors)
+
+    def _same_addresses(self) -> bool:
+        if _same_addresses is None:
+            return list(map(_data_ptr, self._tensors)) == self._addresses
+        return bool(_same_addresses(self._tensors, self._addresses, self._indices))
 
     def against(self, target: Target) -> str | None:
         """Why this module is not the one `target` was made for; None when it is."""

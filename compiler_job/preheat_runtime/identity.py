@@ -31,6 +31,9 @@ HOOK_DICTS = (
     "_backward_hooks",
     "_backward_pre_hooks",
 )
+_CONTAINERS = ("_parameters", "_buffers", "_modules")
+#: What may be exchanged in a module's `__dict__` without a difference to what it computes.
+_UNWATCHED = _BOILERPLATE - {*HOOK_DICTS, *_CONTAINERS, "_compiled_call_impl"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,10 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
     hooked = None
     for path, part in tree:
         kind = type(part)
+        if isinstance(part, torch.jit.ScriptModule):
+            unknown.append(f"{path or 'the module'} is scripted, and its code")
+            modules[path] = ModuleIdentity(class_name=kind.__qualname__, code="unknown", attributes="unknown")
+            continue
         if kind not in classes:
             classes[kind], more = _digest(new_digest(), functools.partial(CodeDigest.class_, value=kind))
             unknown += more
@@ -72,10 +79,12 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
             new_digest(), functools.partial(_add_attributes, part=part, path=paths[id(part)], without=without)
         )
         unknown += [f"{path or 'the module'} has {what}" for what in more]
-        for container in (part.__dict__, part._parameters, part._buffers, part._modules):
-            watch.add_dict(container)
-        for hooks in HOOK_DICTS:
-            held: dict[Any, Any] = part.__dict__[hooks]
+        watch.add_object(part)
+        watch.add_attributes(part.__dict__, without=_UNWATCHED)
+        for name in _CONTAINERS:
+            watch.add_dict(part.__dict__[name])
+        for name in HOOK_DICTS:
+            held: dict[Any, Any] = part.__dict__[name]
             watch.add_dict(held)  # empty now; one that is added later must be seen
             if held:
                 hooked = path or "the module"
@@ -113,7 +122,7 @@ def _add_attributes(digest: CodeDigest, part: torch.nn.Module, path: str, withou
 
 
 def _add_patches(digest: CodeDigest) -> None:
-    for name, function in patched_torch():
+    for name, function in patched_torch(digest.watch):
         digest.put(name)
         digest.value(function)
 
