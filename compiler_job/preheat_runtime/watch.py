@@ -151,8 +151,9 @@ class Watch:
             return False
         if not all(map(_same, chain.from_iterable(map(_parts, self._armed_functions)), self._parts)):
             return False
-        for items, held in self._armed_sequences:
-            if len(items) != len(held) or not all(map(_same, _items(items), held)):
+        for entry, held in self._armed_sequences:
+            items = _items(entry)
+            if len(items) != len(held) or not all(map(_same, items, held)):
                 return False
         if not all(len(entry) == len(ids) and set(map(id, entry)) == ids for entry, ids, _ in self._armed_sets):
             return False
