@@ -8,7 +8,7 @@ described anew, and the package is bound again, or dropped.
 
 from __future__ import annotations
 
-import threading
+import sys
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from . import identity as identities
 from .calls import Matcher
+from .locks import ForkLock
 from .native import Library
 from .package import ConstSpec, const_value
 
@@ -89,6 +90,8 @@ class ModuleState:
         """Why this module is not the one `target` was made for; None when it is."""
         if self.hooked is not None:
             return f"{self.hooked} has hooks, which compiled code would not run"
+        if self._described.compiled is not None:
+            return f"{self._described.compiled} is compiled on its own, and would not be asked"
         return identities.difference(self.identity, target.identity)
 
 
@@ -105,6 +108,12 @@ def process_reason() -> str | None:
         return "the call is being traced"
     if torch.nn.modules.module._has_any_global_hook():
         return "there are global module hooks"
+    if torch.autograd.forward_ad._current_level >= 0:
+        return "forward-mode gradients are computed"
+    # torch.compiler.set_stance, as of a torch._dynamo that is there.
+    stance = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
+    if getattr(stance, "stance", "default") != "default":
+        return f"torch.compiler.set_stance asks for {stance.stance}"  # type: ignore[union-attr]
     return None
 
 
@@ -123,7 +132,7 @@ class BoundCode:
         self._rebuild = _output_builder(spec)
         self._prefix = f"{path}." if path else ""
         self._state = state
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._library: Library | None = None
 
     def _bound_library(self) -> Library:

@@ -239,4 +239,6 @@ def patched_torch(watch: Watch) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def _is_odd(name: str, item: Any) -> bool:
+    if (item.__module__ or "").startswith("torch._dynamo"):
+        return False  # with its first compile it counts how many modules are made
     return item.__name__ != name or (type(item) is types.FunctionType and not all(map(is_opaque, origins(item))))

@@ -10,11 +10,11 @@ import atexit
 import json
 import os
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .locks import ForkLock
 from .records import dataclass
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Reporter:
         work = environ.get("PREHEAT_WORK_DIR")
         self._file = Path(work) / "reports.jsonl" if work else None
         self._manifest = manifest
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._said: set[tuple[str | None, ...]] = set()
         self._pid = os.getpid()
         atexit.register(self._at_exit)

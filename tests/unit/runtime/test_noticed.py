@@ -1,7 +1,7 @@
 """Whatever somebody does to a module after its first call is noticed before the next, and makes it another module."""
 
-import array
 import argparse
+import array
 import builtins
 import collections
 import dataclasses
