@@ -114,6 +114,7 @@ CONTEXTS = {
     "a function mode": Mode,
     "a default device": lambda: torch.device("cpu"),
 }
+KIND = st.sampled_from(sorted(mutations.MUTATIONS))
 NESTED = st.lists(st.sampled_from(["no_grad", "no_grad", "inference_mode", *CONTEXTS]), min_size=1, max_size=3)
 
 
@@ -239,7 +240,7 @@ class Modules(RuleBasedStateMachine):
         if len(names) == len(args):
             self.compare(self.served, lambda model: model(**dict(zip(names, args, strict=True))))
 
-    @rule(kind=st.sampled_from(sorted(mutations.MUTATIONS)), number=st.integers(0, 7))
+    @rule(kind=KIND, number=st.integers(0, 7))
     def change(self, kind, number):
         note("change", kind, number)
         DONE[kind] += 1
@@ -248,6 +249,22 @@ class Modules(RuleBasedStateMachine):
             outcome(lambda: mutations.MUTATIONS[kind](mutations.Case(self.net, self.patch, number)))
         if kind == "everything_else_undone":
             self.patch.setattr(torch, "compile", self.compile_again())
+
+    @rule(kind=KIND, number=st.integers(0, 7), size=st.integers(2, 6))
+    def change_and_call(self, kind, number, size):
+        self.change(kind, number)
+        self.plain_call(size)
+
+    @rule(kinds=st.lists(st.tuples(KIND, st.integers(0, 7)), min_size=2, max_size=4), size=st.integers(2, 6))
+    def changes_and_call(self, kinds, size):
+        for kind, number in kinds:
+            self.change(kind, number)
+        self.plain_call(size)
+
+    @rule(kind=KIND, number=st.integers(0, 7), size=st.integers(2, 6), contexts=NESTED)
+    def change_and_call_otherwise(self, kind, number, size, contexts):
+        self.change(kind, number)
+        self.call(size, contexts)
 
     def compile_again(self):
         server = self.served.__dict__["_preheat_server"]
@@ -354,8 +371,8 @@ def main():
             run_state_machine_as_test(
                 Modules,
                 settings=settings(
-                    max_examples=8, stateful_step_count=40, deadline=None, database=None, print_blob=True,
-                    phases=(Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
+                    max_examples=3, stateful_step_count=25, deadline=None, database=None, print_blob=True,
+                    phases=(Phase.generate,), suppress_health_check=list(HealthCheck),
                 ),
             )  # fmt: skip
             number += 1
