@@ -56,7 +56,7 @@ with torch.inference_mode():
 
 def transformer() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     space: dict[str, Any] = {"__name__": "model"}
-    exec(compile(MODEL, "model.py", "exec"), space)
+    exec(compile(MODEL, "model.py", "exec", dont_inherit=True), space)  # a pod has other future imports
     return space["load"]().eval(), (torch.randint(0, 1000, (1, 64)),)
 
 

@@ -22,6 +22,7 @@ def test_who_sets_a_stance_gets_torch(hot, served):
     assert "set_stance asks for force_eager" in hot.lines[-1]["reason"]
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of torch, about itself
 @torch.no_grad()
 def test_tangents_go_to_torch(hot, served):
     ad = torch.autograd.forward_ad
