@@ -178,8 +178,8 @@ def replaced_submodule(compile_, net):
 
 
 def compiled_twice(compile_, net):
-    result = compile_(compile_(net))
-    return result._orig_mod is net, answer(result)
+    # The real one gives a function then, without the module; ours is the same object again.
+    return answer(compile_(compile_(net)))
 
 
 def after_module_compile(compile_, net):
