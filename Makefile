@@ -77,6 +77,7 @@ gpu: ## what a GPU says of what Preheat needs, and the acceptance tests on it
 bench: $(VENV)/.compiled ## measure and compare; fails on a missed target
 	$(PY) benchmarks/first_answer.py $(ARGS)
 	$(PY) benchmarks/regions.py $(ARGS)
+	$(PY) benchmarks/checks.py
 
 cluster-up: $(VENV)/.compiled ## a cluster for debugging, with S3 and a registry
 	@$(LAB) up

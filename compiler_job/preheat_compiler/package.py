@@ -207,6 +207,10 @@ def require_describable(described: identities.Described) -> None:
     """Raise NotPackageable for a module with hooks, or with something that a pod could not compare."""
     if described.hooked is not None:
         raise NotPackageable(f"{described.hooked} has hooks, which compiled code would not run", name=described.hooked)
+    if described.compiled is not None:
+        raise NotPackageable(
+            f"{described.compiled} is compiled on its own; leave that to Preheat", name=described.compiled
+        )
     if described.identity.unknown:
         first = described.identity.unknown[0]
         raise IdentityUnknown(

@@ -8,7 +8,7 @@ described anew, and the package is bound again, or dropped.
 
 from __future__ import annotations
 
-import threading
+import sys
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from . import identity as identities
 from .calls import Matcher
+from .locks import ForkLock
 from .native import Library
 from .package import ConstSpec, const_value
 
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
     from .package import CallSpec, Identity, PackageSpec, Target
 
 _data_ptr = torch.Tensor.data_ptr
+# Asked at every call, and at every region of it.
+_function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
+_transform, _tracing = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
+#: A module that other threads change is looked at so often before the call goes to torch.
+ATTEMPTS = 3
+#: torch's own loop over the addresses of many tensors, made for CUDA graphs; not in every version.
+_same_addresses = getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None)
 
 
 class Mismatch(Exception):
@@ -37,12 +45,34 @@ class ModuleState:
     """What a module was when its packages were bound."""
 
     def __init__(self, module: torch.nn.Module) -> None:
+        """Raises Mismatch when another thread changes the module all the while."""
+        for _ in range(ATTEMPTS):
+            self._take(module)
+            # What another thread changed after it was read and before it was armed would never be noticed.
+            if len(sys._current_frames()) == 1 or self._taken_whole(module):
+                return
+        raise Mismatch("the module was being changed while it was looked at")
+
+    def _take(self, module: torch.nn.Module) -> None:
         self._described = identities.describe(module)
         # Each once: torch's guard never holds for a tensor that it is given twice, as tied weights would be.
         self._tensors = list({id(tensor): tensor for tensor in self._described.tensors.values()}.values())
         self._addresses = list(map(_data_ptr, self._tensors))
+        self._indices = list(range(len(self._tensors)))
         self._guards = {mode: self._guard(mode) for mode in (False, True)}
         self.requires_grad = any(tensor.requires_grad for tensor in self._tensors)
+
+    def _taken_whole(self, module: torch.nn.Module) -> bool:
+        again = identities.describe(module)
+        same = again.tensors.keys() == self.tensors.keys() and all(
+            tensor is self.tensors[path] for path, tensor in again.tensors.items()
+        )
+        return same and again.identity == self.identity and self.unchanged()
+
+    @property
+    def addresses(self) -> dict[int, int]:
+        """Where each parameter and buffer was when it was looked at, by its id."""
+        return dict(zip(map(id, self._tensors), self._addresses, strict=True))
 
     def _guard(self, inference: bool) -> Callable[..., bool] | None:
         """torch's own C++ check of type, dtype, device, sizes, strides and keys, for one of the two modes."""
@@ -72,15 +102,22 @@ class ModuleState:
 
     def unchanged(self) -> bool:
         """Whether everything still is as it was: slots, addresses, sizes, strides, dtypes, attributes, code."""
-        if not self._described.watch.unchanged() or list(map(_data_ptr, self._tensors)) != self._addresses:
+        if not self._described.watch.unchanged() or not self._same_addresses():
             return False
         guard = self._guards[torch.is_inference_mode_enabled()]
         return guard is None or guard(*self._tensors)
+
+    def _same_addresses(self) -> bool:
+        if _same_addresses is None:
+            return list(map(_data_ptr, self._tensors)) == self._addresses
+        return bool(_same_addresses(self._tensors, self._addresses, self._indices))
 
     def against(self, target: Target) -> str | None:
         """Why this module is not the one `target` was made for; None when it is."""
         if self.hooked is not None:
             return f"{self.hooked} has hooks, which compiled code would not run"
+        if self._described.compiled is not None:
+            return f"{self._described.compiled} is compiled on its own, and would not be asked"
         return identities.difference(self.identity, target.identity)
 
 
@@ -89,14 +126,20 @@ def process_reason() -> str | None:
 
     Autocast is another matter: see `Levers.autocast_reason`.
     """
-    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+    if _function_modes() or _dispatch_modes():
         return "a torch function or dispatch mode is active (a default device is one)"
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if _transform() is not None:
         return "a functorch transform is active"
-    if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
+    if _tracing() is not None or torch.compiler.is_compiling():
         return "the call is being traced"
     if torch.nn.modules.module._has_any_global_hook():
         return "there are global module hooks"
+    if torch.autograd.forward_ad._current_level >= 0:
+        return "forward-mode gradients are computed"
+    # torch.compiler.set_stance, as of a torch._dynamo that is there.
+    stance = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
+    if getattr(stance, "stance", "default") != "default":
+        return f"torch.compiler.set_stance asks for {stance.stance}"  # type: ignore[union-attr]
     return None
 
 
@@ -115,7 +158,7 @@ class BoundCode:
         self._rebuild = _output_builder(spec)
         self._prefix = f"{path}." if path else ""
         self._state = state
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._library: Library | None = None
 
     def _bound_library(self) -> Library:
@@ -132,7 +175,11 @@ class BoundCode:
         paths = dict(self._spec.constants)
         if library.constants.keys() != paths.keys():
             raise Mismatch("the library's constants are not those of target.json")
-        library.bind({name: self._state.tensors[self._prefix + path] for name, path in paths.items()})
+        tensors = {name: self._state.tensors[self._prefix + path] for name, path in paths.items()}
+        library.bind(tensors)
+        at = self._state.addresses
+        if any(library.bound[name] != at[id(tensor)] for name, tensor in tensors.items()):
+            raise Mismatch("weights were replaced while they were bound")
         return library
 
     def match(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:

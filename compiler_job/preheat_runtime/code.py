@@ -11,31 +11,21 @@ was looked into is kept in `watch`, so that a later call can tell in microsecond
 
 from __future__ import annotations
 
-import ctypes
-import enum
+import builtins
 import functools
-import hashlib
-import re
 import sys
 import types
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .libraries import OF_THE_PROCESS, foreign_parts, release
+from .libraries import foreign_parts, release
+from .values import ValueDigest, is_opaque, top_package
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
 
     from .watch import Watch
-
-#: Large libraries that a model does not change; their version stands for their content.
-OPAQUE_PACKAGES = frozenset({"torch", "numpy", "scipy", "sympy", "triton", "PIL", "preheat_runtime"})
-#: More than this many values, and the walk gives up: the module is then not recognised, which is safe.
-MAX_NODES = 50_000
-#: Plain tensors up to this many bytes are hashed by content: code may branch on them while it is traced.
-MAX_TENSOR_BYTES = 1 << 16
 
 _BORING_CLASS_ATTRIBUTES = frozenset(
     {
@@ -45,18 +35,6 @@ _BORING_CLASS_ATTRIBUTES = frozenset(
         "__slotnames__",
     }
 )  # fmt: skip
-_REPR_IS_CONTENT = ("decimal", "fractions", "datetime", "pathlib", "uuid", "_pydatetime", "_pydecimal")
-
-
-def top_package(module_name: str | None) -> str:
-    """First part of a dotted module name."""
-    return (module_name or "").partition(".")[0]
-
-
-def is_opaque(module_name: str | None) -> bool:
-    """Whether code of this module is taken by name instead of by content."""
-    top = top_package(module_name)
-    return top in OPAQUE_PACKAGES or top in sys.stdlib_module_names
 
 
 def origins(value: Any) -> tuple[str | None, ...]:
@@ -71,189 +49,12 @@ def is_users(value: Any) -> bool:
     return any(not is_opaque(name) and release(top_package(name)) is None for name in origins(value))
 
 
-class CodeDigest:
-    """One digest being made.
-
-    `modules` and `tensors` map ids of submodules, parameters and buffers to their paths in the tree that is described.
-    """
+class CodeDigest(ValueDigest):
+    """A digest that may also hold classes and functions, which is what modules are made of."""
 
     def __init__(self, *, watch: Watch, modules: dict[int, str], tensors: dict[int, str]) -> None:
-        self.unknown: list[str] = []
-        self._watch = watch
-        self._modules = modules
-        self._tensors = tensors
-        # Code refers to code in chains far longer than Python's stack is deep, so it waits here for its turn.
-        self._waiting: deque[tuple[Callable[[Any], None], Any]] = deque()
-        self._seen: dict[int, int] = {}
+        super().__init__(watch=watch, modules=modules, tensors=tensors)
         self._scanned: set[str] = set()
-        self._keep: list[object] = []  # an id is only valid while its object lives
-        self._hash = hashlib.sha256()
-
-    def hexdigest(self) -> str:
-        """128 bits are plenty against accidents, and keep target.json small."""
-        while self._waiting:
-            visit, value = self._waiting.popleft()
-            visit(value)
-        return self._hash.hexdigest()[:32]
-
-    def put(self, *parts: object) -> None:
-        """Add plain values."""
-        self._hash.update(repr(parts).encode("utf-8", "surrogatepass"))
-
-    def _again(self, value: object) -> bool:
-        """Whether the value was met before; writes a back reference if so."""
-        number = self._seen.get(id(value))
-        if number is not None:
-            self.put("again", number)
-            return True
-        if len(self._seen) >= MAX_NODES:
-            raise RecursionError(f"the module refers to more than {MAX_NODES} values")
-        self._seen[id(value)] = len(self._seen)
-        self._keep.append(value)
-        return False
-
-    def _later(self, visit: Callable[[Any], None], value: Any) -> None:
-        if not self._again(value):
-            self.put("later", self._seen[id(value)])
-            self._waiting.append((visit, value))
-
-    def value(self, value: Any) -> None:
-        """Add any value; the order of the tests is from the frequent to the rare."""
-        kind = type(value)
-        if value is None or kind in (bool, int, float, complex, str, bytes):
-            self.put(kind.__name__, value)
-        elif kind in (tuple, list, torch.Size):
-            self._sequence(kind, value)
-        elif isinstance(value, dict):
-            self._dict(value)
-        elif isinstance(value, torch.nn.Module):
-            self._module(value)
-        elif isinstance(value, torch.Tensor):
-            self._tensor(value)
-        elif kind is types.FunctionType:
-            self.function(value)
-        elif isinstance(value, type):
-            self.class_(value)
-        elif not self._rare(kind, value):
-            self._object(kind, value)
-
-    def _sequence(self, kind: type, value: Iterable[Any]) -> None:
-        if self._again(value):
-            return
-        items = list(value)
-        self.put(kind.__name__, len(items))
-        if kind is list:
-            self._watch.add_list(value)  # type: ignore[arg-type]
-        for item in items:
-            self.value(item)
-
-    def _dict(self, value: dict[Any, Any]) -> None:
-        if self._again(value):
-            return
-        self.put("dict", type(value).__name__, len(value))
-        self._watch.add_dict(value)
-        for key, item in value.items():
-            if key not in OF_THE_PROCESS:
-                self.value(key)
-                self.value(item)
-
-    def _module(self, value: torch.nn.Module) -> None:
-        path = self._modules.get(id(value))
-        self.put("module", path)
-        if path is None:
-            self.unknown.append(f"a {type(value).__qualname__} that is not registered as a submodule")
-
-    def _tensor(self, value: torch.Tensor) -> None:
-        path = self._tensors.get(id(value))
-        if path is not None:
-            # A weight in a second place, as recurrent layers keep theirs: the pod's own is used, whatever it holds.
-            self.put("weight", path)
-            return
-        self.put("tensor", tuple(value.shape), str(value.dtype), str(value.device), str(value.layout))
-        if value.device.type == "cpu" and value.layout is torch.strided and type(value) in _PLAIN_TENSORS:
-            plain = value.detach()
-            self.put(plain.stride())
-            size = plain.numel() * plain.element_size()
-            if 0 < size <= MAX_TENSOR_BYTES:
-                plain = plain.resolve_conj().resolve_neg().contiguous()
-                self._hash.update(ctypes.string_at(plain.data_ptr(), size))
-
-    def _rare(self, kind: type, value: Any) -> bool:
-        """Values whose content has a form of its own; False when `value` is an ordinary object."""
-        if kind in (set, frozenset):
-            parts = sorted(self._alone(item) for item in value)
-            self.put(kind.__name__, parts)
-        elif isinstance(value, enum.Enum):
-            self.put("enum", kind.__qualname__, value.name)
-        elif isinstance(value, types.ModuleType):
-            self.put("import", value.__name__ if is_opaque(value.__name__) else value.__name__.rpartition(".")[2])
-        elif isinstance(value, types.MethodType):
-            self.value(value.__func__)
-            self.value(value.__self__)
-        elif isinstance(value, staticmethod | classmethod):
-            self.value(value.__func__)
-        elif isinstance(value, property):
-            for part in (value.fget, value.fset):
-                self.value(part)
-        elif isinstance(value, types.UnionType | types.GenericAlias):
-            self.put("type", type(value).__name__)
-            self.value(value.__args__)
-        elif isinstance(value, functools.partial):
-            self.put("partial")
-            self.value(value.func)
-            self.value(value.args)
-            self.value(value.keywords)
-        elif isinstance(value, torch.dtype | torch.device | torch.memory_format | torch.layout | range | slice):
-            self.put(str(value))
-        elif isinstance(value, re.Pattern):
-            self.put("pattern", value.pattern, value.flags)
-        elif isinstance(value, _BUILTIN_CALLABLES):
-            self.put(
-                "builtin",
-                getattr(value, "__module__", None),
-                getattr(value, "__qualname__", None) or getattr(value, "__name__", None),
-            )
-        elif hasattr(value, "__wrapped__") and callable(value):
-            self.put("wraps", kind.__qualname__)
-            self.value(value.__wrapped__)
-        elif top_package(kind.__module__) == "numpy" and hasattr(value, "tobytes"):
-            self.put("numpy", kind.__name__, str(value.dtype), getattr(value, "shape", ()))
-            self._hash.update(value.tobytes())
-        elif top_package(kind.__module__) in _REPR_IS_CONTENT:
-            self.put(kind.__qualname__, repr(value))
-        else:
-            return False
-        return True
-
-    def _alone(self, value: Any) -> str:
-        part = CodeDigest(watch=self._watch, modules=self._modules, tensors=self._tensors)
-        part.value(value)
-        digest = part.hexdigest()
-        self.unknown += part.unknown
-        return digest
-
-    def _object(self, kind: type, value: Any) -> None:
-        if self._again(value):
-            return
-        if is_opaque(kind.__module__) and kind.__module__ != "types":
-            # Loggers, locks, torch's own helpers: their type is all that is known, and all that is needed.
-            self.put("object", kind.__module__, kind.__qualname__)
-            return
-        state = getattr(value, "__dict__", None)
-        slots = [name for base in kind.__mro__ for name in _slots(base)]
-        if state is None and not slots:
-            self.put("unknown", kind.__qualname__)
-            self.unknown.append(f"an object of type {kind.__module__}.{kind.__qualname__}")
-            return
-        self.put("object")
-        self.class_(kind)
-        if isinstance(value, list | tuple | set | frozenset):
-            self.value(sorted(map(self._alone, value)) if isinstance(value, set | frozenset) else list(value))
-        if state:
-            self._dict(state)
-        for name in slots:
-            self.put(name)
-            self.value(getattr(value, name, None))
 
     def class_(self, value: type) -> None:
         """Add a class: by name when it belongs to a library, else by all it is made of."""
@@ -268,7 +69,7 @@ class CodeDigest:
         self.put("class", value.__module__ if library else None, value.__qualname__, library)
         for base in value.__mro__[1:]:
             self.class_(base)
-        self._watch.add_class(value)
+        self.watch.add_class(value)
         if library is not None:
             self._library_class(value)
             return
@@ -297,12 +98,12 @@ class CodeDigest:
         self._scanned.add(name)
         for key, item in sorted(module.__dict__.items(), key=lambda pair: pair[0]):
             if type(item) is types.FunctionType:
-                self._watch.add_name(module.__dict__, key)
+                self.watch.add_name(module.__dict__, key)
                 self.put("global", key, item.__module__, item.__qualname__)
                 if is_users(item):
                     self.value(item)
             elif type(item) in _NUMBERS:
-                self._watch.add_name(module.__dict__, key)
+                self.watch.add_name(module.__dict__, key)
                 self.put("global", key, item)
             elif not key.startswith("__") and not issubclass(type(item), types.ModuleType | type):
                 for place, found in sorted(foreign_parts(item, is_users), key=lambda pair: pair[0]):
@@ -312,7 +113,7 @@ class CodeDigest:
     def _foreign_parts(self, value: type) -> None:
         """Methods that somebody put into a class of torch's."""
         if issubclass(value, torch.nn.Module):
-            self._watch.add_class(value)
+            self.watch.add_class(value)
             for name, item in sorted(value.__dict__.items()):
                 if type(item) is types.FunctionType and not all(map(is_opaque, origins(item))):
                     self.put("patched", name)
@@ -330,17 +131,18 @@ class CodeDigest:
                 self._library_module(value.__module__)
             return
         code: types.CodeType = value.__code__
+        self.watch.add_function(value)
         self.put("function")
         self.code(code)
         self.value(value.__defaults__)
         self.value(value.__kwdefaults__)
         for cell in value.__closure__ or ():
+            self.watch.add_cell(cell)
             try:
                 content = cell.cell_contents
             except ValueError:
                 self.put("empty cell")
                 continue
-            self._watch.add_cell(cell)
             self.value(content)
         if hasattr(value, "__wrapped__"):
             self.value(value.__wrapped__)
@@ -362,14 +164,25 @@ class CodeDigest:
         names = _names(code)
         for name in sorted(names):
             if name not in scope:
+                self._builtin(scope, name)
                 continue
             item = scope[name]
             self.put("global", name)
-            self._watch.add_name(scope, name)
+            self.watch.add_name(scope, name)
             if isinstance(item, types.ModuleType):
                 self._module_parts(item, names, depth=2)
             else:
                 self.value(item)
+
+    def _builtin(self, scope: dict[str, Any], name: str) -> None:
+        """Python's own function of that name, as long as nobody puts another one in front of it or in its place."""
+        item = builtins.__dict__.get(name)
+        if item is not None:
+            self.watch.add_name(scope, name)
+            self.watch.add_name(builtins.__dict__, name)
+            if type(item) is types.FunctionType and is_users(item):
+                self.put("builtin", name)
+                self.function(item)
 
     def _module_parts(self, module: types.ModuleType, names: set[str], *, depth: int) -> None:
         """What code takes out of a module it names: `helpers.scale`, `package.helpers.scale`."""
@@ -379,7 +192,7 @@ class CodeDigest:
         for name in sorted(names & module.__dict__.keys()):
             item = module.__dict__[name]
             self.put("member", name)
-            self._watch.add_name(module.__dict__, name)
+            self.watch.add_name(module.__dict__, name)
             if isinstance(item, types.ModuleType):
                 if depth:
                     self._module_parts(item, names, depth=depth - 1)
@@ -389,24 +202,7 @@ class CodeDigest:
 
 
 _NUMBERS = (bool, int, float)
-_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-_BUILTIN_CALLABLES: tuple[type, ...] = (
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.MethodWrapperType,
-    types.ClassMethodDescriptorType,
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-    torch._ops.OpOverload,
-    torch._ops.OpOverloadPacket,
-)
-
-
-def _slots(base: type) -> list[str]:
-    slots = base.__dict__.get("__slots__", ())
-    names = [slots] if isinstance(slots, str) else list(slots)
-    return [name for name in names if name not in ("__dict__", "__weakref__")]
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -424,16 +220,25 @@ def _names(code: types.CodeType) -> set[str]:
     return set(_names_of(code))
 
 
-def patched_torch() -> list[tuple[str, Callable[..., Any]]]:
-    """Functions in torch's main namespaces that are not torch's own, as somebody replaced them; name and function."""
-    found = []
-    spaces = (("torch", torch.__dict__), ("torch.nn.functional", torch.nn.functional.__dict__))
-    for space, members in (
-        *spaces,
-        ("torch.Tensor", torch.Tensor.__dict__),
-        ("torch.nn.Module", torch.nn.Module.__dict__),
-    ):
-        for name, item in list(members.items()):
-            if type(item) is types.FunctionType and name != "compile" and not all(map(is_opaque, origins(item))):
-                found.append((f"{space}.{name}", item))
-    return sorted(found, key=lambda pair: pair[0])
+def patched_torch(watch: Watch) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Functions in torch's main namespaces that are not torch's own of that name; name and function.
+
+    Some names are torch's own second names of a function, the same in every process.
+    """
+    for space, members in (("torch", torch.__dict__), ("torch.nn.functional", torch.nn.functional.__dict__)):
+        for name, item in sorted(members.items(), key=lambda pair: pair[0]):
+            if type(item) in _FUNCTIONS and name != "compile":
+                watch.add_name(members, name)
+                if _is_odd(name, item):
+                    yield f"{space}.{name}", item
+    for kind in (torch.Tensor, torch.nn.Module):
+        watch.add_class(kind)
+        for name, item in sorted(kind.__dict__.items()):
+            if type(item) in _FUNCTIONS and _is_odd(name, item):
+                yield f"torch.{kind.__name__}.{name}", item
+
+
+def _is_odd(name: str, item: Any) -> bool:
+    if (item.__module__ or "").startswith("torch._dynamo"):
+        return False  # with its first compile it counts how many modules are made
+    return item.__name__ != name or (type(item) is types.FunctionType and not all(map(is_opaque, origins(item))))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 from typing import TYPE_CHECKING, Any
+
+from .locks import ForkLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ class Fallback:
     def __init__(self, make: Callable[[], Callable[..., Any]], eager: Callable[..., Any]) -> None:
         self._make = make
         self.eager = eager
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._compiled: Callable[..., Any] | None = None
         self._no_compiler: bool | None = None
 

@@ -25,12 +25,17 @@ if TYPE_CHECKING:
 #: What every nn.Module has and what does not change what it computes; hooks are looked at on their own. The real
 #: torch.compile leaves marks on a module, and a call that went there must not make the next one miss its package.
 _BOILERPLATE = frozenset(torch.nn.Module().__dict__) - {"training"} | {"_compiled_call_impl", "_is_torch_compile"}
+#: Mark of the functions that we put into a module's `_compiled_call_impl`: they compute what the module does.
+OURS = "_preheat_call"
 HOOK_DICTS = (
     "_forward_hooks",
     "_forward_pre_hooks",
     "_backward_hooks",
     "_backward_pre_hooks",
 )
+_CONTAINERS = ("_parameters", "_buffers", "_modules")
+#: What may be exchanged in a module's `__dict__` without a difference to what it computes.
+_UNWATCHED = _BOILERPLATE - {*HOOK_DICTS, *_CONTAINERS, "_compiled_call_impl"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +46,15 @@ class Described:
     watch: Watch
     tensors: dict[str, torch.Tensor]
     hooked: str | None = field(default=None)
+    compiled: str | None = field(default=None)
 
 
 def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = ()) -> Described:
     """Describe `module` as it is now: takes about 10 to 30 ms for a few hundred submodules, reads no weight.
 
-    `hooked` is the path of a submodule with forward or backward hooks, which are not part of the identity; neither are
-    the attributes of `without`, pairs of path and name.
+    `hooked` is the path of a submodule with forward or backward hooks, which are not part of the identity; `compiled`
+    of one that somebody but us compiled, with whatever it now answers. Neither are the attributes of `without`, pairs of
+    path and name.
     """
     watch = Watch()
     paths: dict[int, str] = {}
@@ -62,9 +69,13 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
     classes: dict[type, str] = {}
     unknown: list[str] = []
     modules: dict[str, ModuleIdentity] = {}
-    hooked = None
+    hooked = compiled = None
     for path, part in tree:
         kind = type(part)
+        if isinstance(part, torch.jit.ScriptModule):
+            unknown.append(f"{path or 'the module'} is scripted, and its code")
+            modules[path] = ModuleIdentity(class_name=kind.__qualname__, code="unknown", attributes="unknown")
+            continue
         if kind not in classes:
             classes[kind], more = _digest(new_digest(), functools.partial(CodeDigest.class_, value=kind))
             unknown += more
@@ -72,10 +83,15 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
             new_digest(), functools.partial(_add_attributes, part=part, path=paths[id(part)], without=without)
         )
         unknown += [f"{path or 'the module'} has {what}" for what in more]
-        for container in (part.__dict__, part._parameters, part._buffers, part._modules):
-            watch.add_dict(container)
-        for hooks in HOOK_DICTS:
-            held: dict[Any, Any] = part.__dict__[hooks]
+        answers = part.__dict__.get("_compiled_call_impl")
+        if answers is not None and not hasattr(answers, OURS):
+            compiled = path or "the module"
+        watch.add_object(part)
+        watch.add_attributes(part.__dict__, without=_UNWATCHED)
+        for name in _CONTAINERS:
+            watch.add_dict(part.__dict__[name])
+        for name in HOOK_DICTS:
+            held: dict[Any, Any] = part.__dict__[name]
             watch.add_dict(held)  # empty now; one that is added later must be seen
             if held:
                 hooked = path or "the module"
@@ -92,6 +108,7 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
         watch=watch,
         tensors=tensors,
         hooked=hooked,
+        compiled=compiled,
     )
 
 
@@ -113,7 +130,7 @@ def _add_attributes(digest: CodeDigest, part: torch.nn.Module, path: str, withou
 
 
 def _add_patches(digest: CodeDigest) -> None:
-    for name, function in patched_torch():
+    for name, function in patched_torch(digest.watch):
         digest.put(name)
         digest.value(function)
 

@@ -125,6 +125,11 @@ class Library:
         # The library made its own handles; ours are stolen back, which frees them.
         _tensors(handles)
 
+    @property
+    def bound(self) -> dict[str, int]:
+        """The address of each constant's memory, by the library's own names."""
+        return {name: tensor.data_ptr() for name, tensor in zip(self.constants, self._bound, strict=True)}
+
     def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """The library's flat outputs for its flat inputs, None where it has a constant; releases the GIL meanwhile."""
         if len(inputs) != self.inputs:

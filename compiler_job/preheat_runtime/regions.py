@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .bind import BoundCode, BoundPackage, Mismatch, grad_reason
+from .bind import BoundCode, BoundPackage, Mismatch, grad_reason, process_reason
 from .calls import Matcher
+from .identity import OURS
 from .native import NativeError
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     from .bind import ModuleState
     from .package import Target
-
-_SWITCH = "_preheat_switch"
 
 
 class _Active(threading.local):
@@ -49,7 +48,9 @@ def install(module: torch.nn.Module, target: Target) -> None:
         present = block.__dict__.get("_compiled_call_impl")
         if present is None:
             block._compiled_call_impl = _switch(block)
-        elif not hasattr(present, _SWITCH):
+        elif getattr(present, OURS, None) is not _active and getattr(present, "_preheat_switch", False):
+            block._compiled_call_impl = _switch(block)  # of a runtime that was imported anew
+        elif not hasattr(present, OURS):
             raise Mismatch(f"submodule {path!r} is compiled on its own already")
 
 
@@ -63,7 +64,8 @@ def _switch(block: torch.nn.Module) -> Callable[..., Any]:
                 return region(args, kwargs)
         return block._call_impl(*args, **kwargs)
 
-    setattr(switch, _SWITCH, True)
+    setattr(switch, OURS, _active)
+    switch._preheat_switch = True  # type: ignore[attr-defined]
     return switch
 
 
@@ -77,12 +79,16 @@ class _Region:
         self._package = package
         self._broken: str | None = None
 
+    def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
+        """The tensors to run, or why this call runs as it is; the module itself was looked at before its own call."""
+        reason = self._broken or self._package.forbidden()
+        if reason is not None:
+            return reason
+        tensors = self._code.match(args, kwargs)
+        return tensors if isinstance(tensors, str) else grad_reason(self._package.state, tensors) or tensors
+
     def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        tensors: list[torch.Tensor] | str | None = self._broken or self._package.forbidden()
-        if tensors is None:
-            tensors = self._code.match(args, kwargs)
-        if not isinstance(tensors, str):
-            tensors = grad_reason(self._package.state, tensors) or tensors
+        tensors = self.check(args, kwargs)
         if isinstance(tensors, str):
             self._package.missed.setdefault(self._path, tensors)
             return self._block._call_impl(*args, **kwargs)
@@ -123,7 +129,12 @@ class RegionalPackage:
 
     def forbidden(self) -> str | None:
         """Why no region may answer now: the module's own Python may enter modes of its own."""
-        return self._levers.autocast_reason("cpu")
+        return process_reason() or self._levers.autocast_reason("cpu")
+
+    def regions_check(self, args: tuple[Any, ...]) -> None:
+        """All that is checked at the regions of one call which gives each of them `args`; for measuring."""
+        for region in self._regions.values():
+            region.check(args, {})
 
     def answer(self, _tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """The module's output. Raises what the module raises."""

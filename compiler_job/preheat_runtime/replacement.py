@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .identity import OURS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -24,6 +26,7 @@ _OWN = frozenset({"_orig_mod", "_preheat_server", "_preheat_arguments", "_prehea
 class PreheatedModule(torch.nn.Module):
     """Holds the user's module as `_orig_mod`, so that names in state_dict are those of torch's own wrapper."""
 
+    _preheat_wrapper = True
     _orig_mod: torch.nn.Module
     _preheat_server: Server
 
@@ -47,6 +50,9 @@ class PreheatedModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Answer one call."""
+        # Whoever traces a bigger function, or exports, must see the module's own code.
+        if torch.compiler.is_compiling():
+            return self._orig_mod(*args, **kwargs)
         return self._preheat_server.answer(args, kwargs)
 
     @property
@@ -83,18 +89,21 @@ class PreheatedModule(torch.nn.Module):
         return len(self._orig_mod)
 
     def __dir__(self) -> Iterable[str]:
-        return [*dir(self._orig_mod), *object.__dir__(self)]
+        return [*dir(self._orig_mod), *super().__dir__()]
 
     # A copy, in this process or another, is compiled anew: bound addresses mean nothing there.
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _compile_again, (self._orig_mod, self._preheat_arguments)
+        # By torch's own name, so that it can be read where Preheat is not.
+        arguments = self._preheat_arguments
+        return (functools.partial(torch.compile, **arguments) if arguments else torch.compile), (self._orig_mod,)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return _compile_again(copy.deepcopy(self._orig_mod, memo), self._preheat_arguments)
+        return torch.compile(copy.deepcopy(self._orig_mod, memo), **self._preheat_arguments)
 
 
-def _compile_again(module: torch.nn.Module, arguments: dict[str, Any]) -> Any:
-    return torch.compile(module, **arguments)
+def is_preheated(model: Any) -> bool:
+    """Whether it is what `torch.compile` returned, also from this package before it was imported anew."""
+    return hasattr(type(model), "_preheat_wrapper")
 
 
 def callable_for(server: Server, method: Any) -> Any:
@@ -102,6 +111,10 @@ def callable_for(server: Server, method: Any) -> Any:
 
     @functools.wraps(method)
     def answer(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return method(*args, **kwargs)
         return server.answer(args, kwargs)
 
+    setattr(answer, OURS, server)
+    answer._torchdynamo_orig_callable = method  # type: ignore[attr-defined]
     return answer

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,15 +17,17 @@ import torch
 
 from . import policy, warm
 from . import revision as revisions
+from .asked import module_of, off_reason
 from .bind import Mismatch, ModuleState, grad_reason, process_reason
 from .calls import Matcher
 from .fallback import NO_COMPILER, Fallback
 from .fingerprint import changed_settings
 from .levers import Levers
+from .locks import ForkLock
 from .package import TargetUnreadable
 from .records import dataclass
 from .regions import install, open_package
-from .replacement import PreheatedModule, callable_for
+from .replacement import PreheatedModule, callable_for, is_preheated
 from .report import Answer, Reporter
 from .verify import Verifier
 
@@ -74,32 +75,37 @@ def session() -> Session:
 
 def serve(real: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> Any:
     """The object to return from `torch.compile(model, **arguments)`, or None when the real one shall answer."""
-    if isinstance(model, PreheatedModule):
-        return model
-    method = None
-    module = model
-    if getattr(model, "__name__", "") == "_call_impl" and isinstance(getattr(model, "__self__", None), torch.nn.Module):
-        # module.compile() compiles its own bound method, and keeps the result.
-        method, module = model, model.__self__
-    if not isinstance(module, torch.nn.Module) or isinstance(module, torch.jit.ScriptModule):
+    if torch.compiler.is_compiling():
         return None
-    if type(module).__module__.startswith("torch._dynamo") or torch.compiler.is_compiling():
-        return None
+    for compiled in (model, getattr(model, "__self__", None)):
+        if is_preheated(compiled) and compiled.__dict__["_preheat_arguments"] == arguments:
+            return model
+    # With other arguments, what was compiled already is compiled anew, as torch does with its own.
+    model = model._orig_mod if is_preheated(model) else model
+    module = module_of(model)
     shared = session()
-    reason = _refused_arguments(arguments)
-    if reason is None and shared.serving.on_miss == "Compile":
-        reason = _refused_levers(arguments, shared.revision.candidates)
-    if reason is not None:
-        shared.reporter.answered(Answer(outcome="cold", reason=reason, class_name=type(module).__qualname__))
-        return None
-    server = Server(module, functools.partial(real, model), method if method is not None else module, arguments, shared)
-    return PreheatedModule(module, server, arguments) if method is None else callable_for(server, method)
+    reason: str | None = "it is not a module's own call, and artifacts are of modules"
+    if module is not None:
+        if type(module).__module__.startswith("torch._dynamo") or is_preheated(module):
+            return None
+        reason = _refused_arguments(arguments)
+        if reason is None and shared.serving.on_miss == "Compile":
+            reason = _refused_levers(arguments, shared.revision.candidates)
+        reason = reason or off_reason()
+    if module is None or reason is not None:
+        if shared.revision.candidates or module is not None:
+            name = getattr(model, "__qualname__", type(model).__qualname__)
+            shared.reporter.answered(Answer(outcome="cold", reason=str(reason), class_name=name))
+        return real(model, **arguments)
+    server = Server(module, functools.partial(real, model), model, arguments, shared)
+    return PreheatedModule(module, server, arguments) if module is model else callable_for(server, model)
 
 
 def _refused_arguments(arguments: Mapping[str, Any]) -> str | None:
     """Which argument of torch.compile asks for something no artifact was made for, in words.
 
-    `dynamic` and `fullgraph` change how torch compiles, not what the model computes: a package is one whole graph.
+    `dynamic`, `fullgraph` and the limits of recompiling change how torch compiles, not what the model computes: a
+    package is one whole graph, and is not compiled again.
     `mode` and `options` are a matter between the call and each artifact: see `Levers`.
     """
     allowed = {
@@ -110,8 +116,10 @@ def _refused_arguments(arguments: Mapping[str, Any]) -> str | None:
         "fullgraph": (False, True),
         "dynamic_shapes": (None,),
     }
+    if arguments.get("mode") is not None and arguments.get("options") is not None:
+        return "torch.compile was called with mode and options, which torch itself refuses"
     for name, value in arguments.items():
-        if name in ("mode", "options"):
+        if name in ("mode", "options", "recompile_limit", "isolate_recompiles"):
             continue
         if not any(value is each or (isinstance(each, str) and value == each) for each in allowed.get(name, ())):
             return f"torch.compile was called with {name}={value!r}"[:200] + ", which no artifact was made for"
@@ -184,7 +192,7 @@ class Server:
         self._module = module
         self._session = shared
         self._created = time.perf_counter()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._state: ModuleState | None = None
         self._fitting: tuple[Fitting, ...] = ()
         self._unfit = ""
@@ -361,7 +369,12 @@ class Server:
                 self._unfit = "the module changes with every call"
                 self._fitting, self._state = (), None
                 return None
-            self._state, self._fitting, self._unfit = self._attach()
+            try:
+                self._state, self._fitting, self._unfit = self._attach()
+            except Exception as error:  # another thread may be changing the module; or it is too odd, now and later
+                self._changes += MAX_CHANGES_IN_A_ROW // 4
+                self._fitting, self._state = (), None
+                self._unfit = f"the module cannot be described: {type(error).__name__}: {error}"[:300]
             return self._state
 
     def _attach(self) -> tuple[ModuleState, tuple[Fitting, ...], str]:

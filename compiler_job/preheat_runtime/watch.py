@@ -3,41 +3,80 @@
 Why it exists: computing the identity takes milliseconds, and people do change models after the first call: they set an
 attribute, replace a helper, load other weights. Each call therefore compares the *objects* in every dict, list, class
 and closure the identity looked into with those seen then. Any difference only means: look again properly.
+
+A dict counts its own changes (PEP 509), and the numbers are compared first. Since Python 3.12 it has watchers instead, which
+do not hear of attributes that are set through an object: there the contents of an object's dict are always compared.
 """
 
 from __future__ import annotations
 
 import operator
-from itertools import chain
+import sys
+from collections import OrderedDict
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 if TYPE_CHECKING:
     import types
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 _MISSING = object()
+_same = operator.is_
+
+
+#: The number of changes of a dict, where torch tells it.
+dict_version: Callable[[dict[Any, Any]], int] | None = getattr(torch._C._dynamo.guards, "dict_version", None)
+OBJECTS_COUNT = sys.version_info < (3, 12)
 
 
 class Watch:
     """A set of containers and the objects they held. Call `arm` when complete, `unchanged` before each use."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, version: Callable[[dict[Any, Any]], int] | None = dict_version) -> None:
+        self._version = version
         self._dicts: dict[int, dict[Any, Any]] = {}
-        self._lists: dict[int, list[Any]] = {}
+        self._without: dict[int, Collection[Any]] = {}
+        self._of_objects: set[int] = set()
+        self._sequences: dict[int, Any] = {}
+        self._sets: dict[int, set[Any]] = {}
         self._classes: dict[int, type] = {}
         self._cells: dict[int, types.CellType] = {}
         self._names: dict[tuple[int, str], dict[str, Any]] = {}
-        self._empty: list[dict[Any, Any]] = []
+        self._objects: dict[int, Any] = {}
+        self._modules: dict[int, torch.nn.Module] = {}
+        self._functions: dict[int, types.FunctionType] = {}
+        self._slots: list[tuple[Any, str]] = []
+        self._read: list[Callable[[], Any]] = []
 
     def add_dict(self, value: dict[Any, Any]) -> None:
-        """Watch keys and values of a dict."""
+        """Watch keys, values and order of a dict."""
         self._dicts[id(value)] = value
+        if isinstance(value, OrderedDict) and value:
+            self._sequences[id(value)] = value  # move_to_end changes nothing that a dict knows of
 
-    def add_list(self, value: list[Any]) -> None:
-        """Watch the items of a list."""
-        self._lists[id(value)] = value
+    def add_attributes(self, value: dict[Any, Any], *, without: Collection[Any] = ()) -> None:
+        """Watch the `__dict__` of an object; what the keys of `without` hold may be exchanged."""
+        self.add_dict(value)
+        self._of_objects.add(id(value))
+        if without:
+            self._without[id(value)] = without
+
+    def add_slot(self, value: Any, name: str) -> None:
+        """Watch an attribute that is in no dict."""
+        self._slots.append((value, name))
+
+    def add_list(self, value: Any) -> None:
+        """Watch the items of a list, or of something else that gives out its very items in order."""
+        self._sequences[id(value)] = value
+
+    def add_set(self, value: set[Any]) -> None:
+        """Watch the items of a set."""
+        self._sets[id(value)] = value
 
     def add_class(self, value: type) -> None:
-        """Watch the attributes of a class."""
+        """Watch the attributes of a class, and what it inherits from."""
         self._classes[id(value)] = value
 
     def add_cell(self, value: types.CellType) -> None:
@@ -45,34 +84,168 @@ class Watch:
         self._cells[id(value)] = value
 
     def add_name(self, scope: dict[str, Any], name: str) -> None:
-        """Watch one name in a namespace."""
+        """Watch one name in a namespace, also one that is not there."""
         self._names[id(scope), name] = scope
+
+    def add_object(self, value: Any) -> None:
+        """Watch of which class an object is, and that it keeps its `__dict__`; the dict itself is another matter."""
+        if isinstance(value, torch.nn.Module):
+            self._modules[id(value)] = value
+        else:
+            self._objects[id(value)] = value
+
+    def add_function(self, value: types.FunctionType) -> None:
+        """Watch code and defaults of a function: notebooks that reload a file change them in place."""
+        self._functions[id(value)] = value
+
+    def add_content(self, read: Callable[[], Any]) -> None:
+        """Watch something that has no items to compare: `read` gives a plain value, now and before each use."""
+        self._read.append(read)
 
     def arm(self) -> None:
         """Remember what everything holds now."""
-        dicts = list(self._dicts.values())
         # Most dicts of a module tree are empty and stay so; asking whether any has content is one C loop.
-        self._empty = [entry for entry in dicts if not entry]
-        self._full = [entry for entry in dicts if entry]
-        self._values = [value for entry in self._full for value in entry.values()]
-        self._lengths = list(map(len, self._full))
-        self._armed_lists = [(entry, list(entry)) for entry in self._lists.values()]
-        self._scopes = list(self._names.values())
-        self._keys = [name for _, name in self._names]
-        self._named = [scope.get(name, _MISSING) for scope, name in zip(self._scopes, self._keys, strict=True)]
-        self._armed_classes = [(entry.__dict__, list(entry.__dict__.values())) for entry in self._classes.values()]
-        self._armed_cells = [(cell, cell.cell_contents) for cell in self._cells.values()]
+        self._empty = [entry for entry in self._dicts.values() if not entry]
+        full = {key: entry for key, entry in self._dicts.items() if entry}
+        counts = {key for key in full if OBJECTS_COUNT or key not in self._of_objects}
+        self._armed_dicts = _Dicts(
+            [entry for key, entry in full.items() if key in counts], self._without, self._names, self._version
+        )
+        self._compared = _Dicts([entry for key, entry in full.items() if key not in counts], self._without, {}, None)
+        self._armed_slots = [(value, name, getattr(value, name, _MISSING)) for value, name in self._slots]
+        self._armed_sequences = [(entry, _items(entry)) for entry in self._sequences.values()]
+        self._armed_sets = [(entry, set(map(id, entry)), list(entry)) for entry in self._sets.values()]
+        self._armed_classes = [(entry.__dict__, dict(entry.__dict__)) for entry in self._classes.values()]
+        self._bases = [entry.__mro__ for entry in self._classes.values()]
+        self._armed_cells = [(cell, _content(cell)) for cell in self._cells.values()]
+        self._armed_modules = list(self._modules.values())
+        self._armed_objects = list(self._objects.values())
+        self._kinds = list(map(type, chain(self._armed_modules, self._armed_objects)))
+        self._spaces = [*map(_module_dict, self._armed_modules), *map(_dict_of, self._armed_objects)]
+        self._armed_functions = list(self._functions.values())
+        self._parts = list(chain.from_iterable(map(_parts, self._armed_functions)))
+        self._content = [read() for read in self._read]
 
     def unchanged(self) -> bool:
         """Whether every container still holds the same objects in the same order."""
-        same = operator.is_
-        if any(self._empty) or list(map(len, self._full)) != self._lengths:
+        return (
+            not any(self._empty)
+            and self._armed_dicts.unchanged()
+            and self._compared.unchanged()
+            and self._objects_unchanged()
+            and self._rest_unchanged()
+        )
+
+    def _objects_unchanged(self) -> bool:
+        kinds = map(type, chain(self._armed_modules, self._armed_objects))
+        if not all(map(_same, kinds, self._kinds)):
             return False
-        if not all(map(same, chain.from_iterable(map(dict.values, self._full)), self._values)):
-            return False
-        if not all(map(same, map(dict.get, self._scopes, self._keys), self._named)):
-            return False
-        for items, before in chain(self._armed_lists, ((space.values(), kept) for space, kept in self._armed_classes)):
-            if len(items) != len(before) or not all(map(same, items, before)):
+        spaces = chain(map(_module_dict, self._armed_modules), map(_dict_of, self._armed_objects))
+        return all(map(_same, spaces, self._spaces))
+
+    def _rest_unchanged(self) -> bool:
+        for space, before in self._armed_classes:
+            if len(space) != len(before) or not all(map(_same, space.values(), before.values())):
                 return False
-        return all(cell.cell_contents is content for cell, content in self._armed_cells)
+        if not all(map(_same, (entry.__mro__ for entry in self._classes.values()), self._bases)):
+            return False
+        if not all(map(_same, chain.from_iterable(map(_parts, self._armed_functions)), self._parts)):
+            return False
+        for entry, held in self._armed_sequences:
+            items = _items(entry)
+            if len(items) != len(held) or not all(map(_same, items, held)):
+                return False
+        if not all(len(entry) == len(ids) and set(map(id, entry)) == ids for entry, ids, _ in self._armed_sets):
+            return False
+        if not all(_content(cell) is content for cell, content in self._armed_cells):
+            return False
+        if not all(getattr(value, name, _MISSING) is held for value, name, held in self._armed_slots):
+            return False
+        return all(map(operator.eq, [read() for read in self._read], self._content))
+
+
+class _Dicts:
+    """Dicts that are not empty and names in namespaces, with what they held."""
+
+    def __init__(
+        self,
+        dicts: list[dict[Any, Any]],
+        without: Mapping[int, Collection[Any]],
+        names: Mapping[tuple[int, str], dict[str, Any]],
+        version: Callable[[dict[Any, Any]], int] | None,
+    ) -> None:
+        self._version = version
+        self._dicts = dicts
+        self._lengths = list(map(len, dicts))
+        getters: dict[tuple[Any, ...], Callable[[Any], Sequence[Any]]] = {}
+        self._getters = [
+            _getter(tuple(key for key in entry if key not in without.get(id(entry), ())), getters) for entry in dicts
+        ]
+        # Of the others, the keys are known by their number and by asking for each.
+        self._ordered = [entry for entry in dicts if id(entry) not in without]
+        self._order = list(chain.from_iterable(self._ordered))
+        self._values = list(self._held())
+        self._scopes = list(names.values())
+        self._keys = [name for _, name in names]
+        self._named = list(map(dict.get, self._scopes, self._keys, repeat(_MISSING)))
+        self._counted = [*dicts, *{id(scope): scope for scope in self._scopes}.values()]
+        self._versions = self._count()
+
+    def _count(self) -> list[int] | None:
+        return None if self._version is None else list(map(self._version, self._counted))
+
+    def _held(self) -> Iterator[Any]:
+        return chain.from_iterable(get(entry) for get, entry in zip(self._getters, self._dicts, strict=True))
+
+    def unchanged(self) -> bool:
+        now = self._count()
+        if now is not None and now == self._versions:
+            return True
+        if list(map(len, self._dicts)) != self._lengths:
+            return False
+        try:
+            if not all(map(_same, self._held(), self._values)):
+                return False
+        except KeyError:
+            return False
+        if not all(map(_same, chain.from_iterable(self._ordered), self._order)):
+            return False
+        if not all(map(_same, map(dict.get, self._scopes, self._keys, repeat(_MISSING)), self._named)):
+            return False
+        self._versions = now  # counted before looking, so a change since then is still seen
+        return True
+
+
+# Past Module's own __getattr__, which would cost more than all the rest.
+_module_dict = torch.nn.Module.__dict__["__dict__"].__get__
+_parts = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
+
+
+def _dict_of(value: Any) -> Any:
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return list(chain.from_iterable(OrderedDict.items(value))) if isinstance(value, OrderedDict) else list(value)
+
+
+def _getter(
+    keys: tuple[Any, ...], known: dict[tuple[Any, ...], Callable[[Any], Sequence[Any]]]
+) -> Callable[[Any], Sequence[Any]]:
+    """What takes the values of `keys` out of a dict as a tuple, one function for the many dicts with the same keys."""
+    found = known.get(keys)
+    if found is None:
+        found = known[keys] = (
+            operator.itemgetter(*keys) if len(keys) > 1 else lambda entry: [entry[key] for key in keys]
+        )
+    return found

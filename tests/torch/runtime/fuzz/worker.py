@@ -1,0 +1,383 @@
+"""Calls and changes modules at random; each answer must be eager's. Run by test_fuzz.py, in a process that may die.
+
+    python worker.py --steps 1000 --seed 1 --log steps.log [--models mlp conv]
+
+Prints what was done as JSON. The log holds the steps of the module under test, written before each of them is taken.
+"""
+
+import argparse
+import contextlib
+import copy
+import faulthandler
+import json
+import os
+import pickle
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import hypothesis
+import models
+import mutations
+import packages
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from torch.utils import _pytree as pytree
+
+from preheat_runtime import serve
+
+COUNTS = Counter()
+DONE = Counter()
+LOG = None
+NAMES = sorted(models.MODELS)
+
+
+def note(*words):
+    COUNTS["steps"] += 1
+    LOG.write(" ".join(map(str, words)) + "\n")
+    LOG.flush()
+
+
+class Kind(torch.Tensor):
+    pass
+
+
+class Mode(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, function, kinds, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+def first(change):
+    """Change the first tensor among the arguments."""
+
+    def apply(args):
+        leaves, tree = pytree.tree_flatten(args)
+        place = next(i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor))
+        leaves[place] = change(leaves[place])
+        return pytree.tree_unflatten(leaves, tree)
+
+    return apply
+
+
+def everywhere(change):
+    return lambda args: pytree.tree_map_only(torch.Tensor, change, args)
+
+
+def misaligned(x):
+    return torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape)
+
+
+def freed(x):
+    return x.clone().unsqueeze(0).expand(1, *x.shape)[0]
+
+
+# How the arguments are given: what is done to the example's.
+CALLS = {
+    "as they are": lambda args: args,
+    "copies": everywhere(torch.clone),
+    "transposed": first(lambda x: x.transpose(-1, -2).contiguous().transpose(-1, -2)),
+    "every second": first(lambda x: x.repeat_interleave(2, -1)[..., ::2]),
+    "expanded": first(lambda x: x[:1].expand(x.shape)),
+    "misaligned": first(misaligned),
+    "a view": everywhere(freed),
+    "doubled": first(lambda x: torch.cat([x, x])),
+    "halved": first(lambda x: x[:1]),
+    "nothing": first(lambda x: x[:0]),
+    "wider": first(lambda x: torch.cat([x, x], -1)),
+    "double": everywhere(lambda x: x.double()),
+    "bfloat16": first(lambda x: x.bfloat16()),
+    "integers": first(lambda x: x.long()),
+    "negated": first(lambda x: torch._neg_view(x.float())),
+    "a parameter": first(lambda x: torch.nn.Parameter(x.float(), requires_grad=False)),
+    "wants grad": first(lambda x: x.float().clone().requires_grad_()),
+    "of a subclass": first(lambda x: x.as_subclass(Kind)),
+    "sparse": first(lambda x: x.to_sparse()),
+    "not a number": first(lambda x: x * float("nan")),
+    "too many": lambda args: (*args, 1, 2, 3, 4),
+    "too few": lambda args: args[:-1],
+    "a list": lambda args: ([*args],),
+    "None": lambda args: (None, *args[1:]),
+}
+KEYWORDS = ({}, {}, {}, {"flag": False}, {"k": 3}, {"k": 4}, {"k": 3.0}, {"flag": 1}, {"name": "b"}, {"extra": 1})
+CONTEXTS = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "grad": torch.enable_grad,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "a function mode": Mode,
+    "a default device": lambda: torch.device("cpu"),
+}
+KIND = st.sampled_from(sorted(mutations.MUTATIONS))
+NESTED = st.lists(st.sampled_from(["no_grad", "no_grad", "inference_mode", *CONTEXTS]), min_size=1, max_size=3)
+
+
+def outcome(call):
+    try:
+        return call()
+    except Exception as error:
+        return error
+
+
+def same(found, expected):
+    """Why an answer is not eager's; None when it is."""
+    if isinstance(expected, Exception):
+        return None if isinstance(found, Exception) else f"eager raised {expected!r}, this did not"
+    if isinstance(found, Exception):
+        return f"raised {found!r}"
+    mine, my_tree = pytree.tree_flatten(found)
+    theirs, their_tree = pytree.tree_flatten(expected)
+    if my_tree != their_tree:
+        return f"has the form {my_tree}, eager's {their_tree}"
+    for one, other in zip(mine, theirs, strict=True):
+        if not isinstance(other, torch.Tensor):
+            if one != other or type(one) is not type(other):
+                return f"{one!r} is not {other!r}"
+            continue
+        about = [(t.dtype, t.shape, t.layout, t.requires_grad, type(t), t.is_inference()) for t in (one, other)]
+        if about[0] != about[1]:
+            return f"{about[0]} is not {about[1]}"
+        loose = 5e-2 if other.dtype in (torch.bfloat16, torch.float16) else 2e-3
+        one, other = (t.detach().as_subclass(torch.Tensor).double() for t in (one, other))
+        scale = float(other.nan_to_num(0, 0, 0).abs().max()) if other.numel() else 0.0
+        if not torch.allclose(one, other, rtol=loose, atol=loose * max(1.0, scale) * 0.1, equal_nan=True):
+            return f"is off by {(one - other).abs().max()} of {scale}"
+    return None
+
+
+class Modules(RuleBasedStateMachine):
+    """One module, what torch.compile made of it, and all that is done to both."""
+
+    @initialize(number=st.integers(0, 10_000))
+    def begin(self, number):
+        self.patch = pytest.MonkeyPatch()
+        self.name = NAMES[number % len(NAMES)]
+        LOG.seek(0)
+        LOG.truncate()
+        note("model", self.name)
+        self.net = models.make(self.name, seed=1)
+        self.fallbacks = 0
+
+        def compile_(model, **arguments):
+            def real(model, **_):
+                def compiled(*args, **kwargs):
+                    self.fallbacks += 1
+                    return model(*args, **kwargs)
+
+                return compiled
+
+            return serve.serve(real, model, arguments)
+
+        self.patch.setattr(torch, "compile", compile_)
+        self.served = compile_(self.net)
+
+    def teardown(self):
+        self.patch.undo()
+        torch.set_default_dtype(torch.float32)
+        torch.use_deterministic_algorithms(False)
+        torch.set_float32_matmul_precision("highest")
+        torch.set_num_threads(1)
+
+    def compare(self, served, call, *, contexts=("no_grad",)):
+        """`call` it and the module itself, under the same modes and from the same state."""
+        state = copy.deepcopy(dict(self.net.named_buffers()))
+        random = torch.get_rng_state()
+
+        def under(model):
+            torch.set_rng_state(random)
+            with torch.no_grad():
+                for name, buffer in self.net.named_buffers():
+                    if name in state and state[name].shape == buffer.shape:
+                        buffer.copy_(state[name])
+            with contextlib.ExitStack() as stack:
+                for name in contexts:
+                    stack.enter_context(CONTEXTS[name]())
+                return call(model)
+
+        expected = outcome(lambda: under(self.net))
+        before = self.fallbacks
+        found = outcome(lambda: under(served))
+        COUNTS["calls"] += 1
+        COUNTS["hot"] += self.fallbacks == before and not isinstance(found, Exception)
+        why = same(found, expected)
+        assert why is None, why
+
+    def arguments(self, size):
+        with torch.random.fork_rng():
+            torch.manual_seed(size)
+            return models.MODELS[self.name][1](size)
+
+    @rule(size=st.integers(2, 6), contexts=NESTED)
+    def call(self, size, contexts):
+        note("call", size, contexts)
+        self.compare(self.served, lambda model: model(*self.arguments(size)), contexts=contexts)
+
+    @rule(size=st.integers(2, 6))
+    def plain_call(self, size):
+        note("plain call", size)
+        self.compare(self.served, lambda model: model(*self.arguments(size)))
+
+    @rule(size=st.integers(1, 7), how=st.sampled_from(sorted(CALLS)), given=st.sampled_from(KEYWORDS))
+    def another_call(self, size, how, given):
+        note("call", size, how, given)
+        try:
+            args = CALLS[how](self.arguments(size))
+        except (RuntimeError, IndexError, NotImplementedError):
+            return
+        self.compare(self.served, lambda model: model(*args, **given))
+
+    @rule(size=st.integers(2, 6))
+    def call_by_keyword(self, size):
+        note("call by keyword", size)
+        args = self.arguments(size)
+        names = type(self.net).forward.__code__.co_varnames[1 : 1 + len(args)]
+        if len(names) == len(args):
+            self.compare(self.served, lambda model: model(**dict(zip(names, args, strict=True))))
+
+    @rule(kind=KIND, number=st.integers(0, 7))
+    def change(self, kind, number):
+        note("change", kind, number)
+        DONE[kind] += 1
+        # What cannot be done to this module is not done, or half of it.
+        with torch.no_grad():
+            outcome(lambda: mutations.MUTATIONS[kind](mutations.Case(self.net, self.patch, number)))
+        if kind == "everything_else_undone":
+            self.patch.setattr(torch, "compile", self.compile_again())
+
+    @rule(kind=KIND, number=st.integers(0, 7), size=st.integers(2, 6))
+    def change_and_call(self, kind, number, size):
+        self.change(kind, number)
+        self.plain_call(size)
+
+    @rule(kinds=st.lists(st.tuples(KIND, st.integers(0, 7)), min_size=2, max_size=4), size=st.integers(2, 6))
+    def changes_and_call(self, kinds, size):
+        for kind, number in kinds:
+            self.change(kind, number)
+        self.plain_call(size)
+
+    @rule(kind=KIND, number=st.integers(0, 7), size=st.integers(2, 6), contexts=NESTED)
+    def change_and_call_otherwise(self, kind, number, size, contexts):
+        self.change(kind, number)
+        self.call(size, contexts)
+
+    def compile_again(self):
+        server = self.served.__dict__["_preheat_server"]
+        return lambda model, **arguments: serve.serve(lambda m, **_: server.fallback.compiled, model, arguments)
+
+    @rule(size=st.integers(2, 6), by=st.sampled_from(["deepcopy", "pickle"]))
+    def copied(self, size, by):
+        note("copied", by, size)
+        other = outcome(
+            lambda: copy.deepcopy(self.served) if by == "deepcopy" else pickle.loads(pickle.dumps(self.served))
+        )
+        if not isinstance(other, Exception) and isinstance(getattr(other, "_orig_mod", None), torch.nn.Module):
+            net, self.net = self.net, other._orig_mod
+            try:
+                self.compare(other, lambda model: model(*self.arguments(size)))
+            finally:
+                self.net = net
+
+    @rule(size=st.integers(2, 6))
+    def from_threads(self, size):
+        note("threads", size)
+        args = self.arguments(size)
+        with torch.no_grad():
+            expected = outcome(lambda: self.net(*args))
+        if any(part.training for part in self.net.modules()):
+            return  # each call changes what the next one sees
+        wrong = []
+
+        def work():
+            with torch.no_grad():
+                wrong.extend(same(outcome(lambda: self.served(*args)), expected) for _ in range(3))
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not any(wrong), wrong
+
+    @rule(size=st.integers(2, 4))
+    def vmapped(self, size):
+        note("vmap", size)
+        args = pytree.tree_map_only(torch.Tensor, lambda x: torch.stack([x, x]), self.arguments(size))
+        self.compare(self.served, lambda model: torch.func.vmap(lambda *each: model(*each))(*args))
+
+    @rule(size=st.integers(2, 6), number=st.integers(0, 7))
+    def functional_call(self, size, number):
+        note("functional_call", size, number)
+        torch.manual_seed(number)
+        state = {n: torch.randn_like(t) if t.is_floating_point() else t for n, t in self.net.named_parameters()}
+        args = self.arguments(size)
+
+        def call(model):
+            prefix = "" if model is self.net else "_orig_mod."
+            return torch.func.functional_call(model, {prefix + name: t for name, t in state.items()}, args)
+
+        self.compare(self.served, call)
+
+    @rule(size=st.integers(2, 6))
+    def tangents(self, size):
+        note("forward-mode gradients", size)
+        args = self.arguments(size)
+        if not all(isinstance(x, torch.Tensor) and x.is_floating_point() for x in args):
+            return
+        ad = torch.autograd.forward_ad
+
+        def call(model):
+            with ad.dual_level():
+                answer = model(*(ad.make_dual(x, torch.ones_like(x)) for x in args))
+                return ad.unpack_dual(answer).tangent
+
+        self.compare(self.served, call)
+
+
+def pod(folder, names):
+    """A folder as fetch leaves it, with all the packages in one revision."""
+    tools = packages.tools()
+    made = tools.Pod(root=folder)
+    built = packages.packages(folder.parent / "packages", names).items()
+    made.write(*((place, made.entry(place, module=name, bucket="b")) for name, place in built))
+    os.environ["PREHEAT_DIR"] = str(folder)
+    os.environ["PREHEAT_LOG"] = "off"
+    os.environ.pop("PREHEAT_WORK_DIR", None)
+
+
+def main():
+    global LOG, NAMES
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--models", nargs="+", choices=sorted(models.MODELS), default=sorted(models.MODELS))
+    options = parser.parse_args()
+    NAMES = options.models
+    faulthandler.enable()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder, options.log.open("w") as LOG:
+        pod(Path(folder) / "preheat", options.models)
+        begin, number = time.monotonic(), options.seed
+        while COUNTS["steps"] < options.steps and time.monotonic() - begin < options.seconds:
+            hypothesis.seed(number)(Modules)
+            run_state_machine_as_test(
+                Modules,
+                settings=settings(
+                    max_examples=3, stateful_step_count=25, deadline=None, database=None, print_blob=True,
+                    phases=(Phase.generate,), suppress_health_check=list(HealthCheck),
+                ),
+            )  # fmt: skip
+            number += 1
+    json.dump({**COUNTS, "kinds": len(DONE), "models": len(NAMES)}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

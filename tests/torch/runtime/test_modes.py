@@ -1,0 +1,33 @@
+"""Modes of torch that a package would ignore, beyond those of test_calls.py."""
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.torch
+
+X = torch.linspace(-1, 1, 64).view(4, 16)
+
+
+@pytest.fixture
+def served(hot, nets):
+    return hot(nets.trap(seed=3))
+
+
+@torch.no_grad()
+def test_who_sets_a_stance_gets_torch(hot, served):
+    assert hot.served(lambda: served(X))
+    with torch.compiler.set_stance("force_eager"):
+        assert not hot.served(lambda: served(X))
+    assert hot.served(lambda: served(X))
+    assert "set_stance asks for force_eager" in hot.lines[-1]["reason"]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of torch, about itself
+@torch.no_grad()
+def test_tangents_go_to_torch(hot, served):
+    ad = torch.autograd.forward_ad
+    with ad.dual_level():
+        dual = ad.make_dual(X, torch.ones_like(X))
+        assert not hot.served(lambda: served(dual))
+        assert ad.unpack_dual(served(dual)["y"]).tangent is not None
+    assert hot.served(lambda: served(X))
