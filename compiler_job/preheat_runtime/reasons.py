@@ -30,11 +30,16 @@ _PATTERNS: Final = (
     ),
     ("GpuDiffers", r"\bno GPU in the pod|\b(GPU|GPU capability|CUDA|triton) \S.* in the pod, artifact has "),
     # Of the call of torch.compile.
+    ("NotAModule", r"^it is not a module's own call"),
+    ("CompileOff", r"^TORCH\w+_DISABLE=1 is set|\bset_stance\b"),
     ("CompileArguments", r"^torch\.compile was called with|: torch\.compile was called with"),
     # Of what each single call finds.
     (
         "ProcessState",
-        r"\bgrad is enabled\b|\bautocast is \w+|\bis active\b|\bis being traced\b|\bglobal module hooks\b",
+        (
+            r"\bgrad is enabled\b|\bautocast is \w+|\bis active\b|\bis being traced\b|\bglobal module hooks\b"
+            r"|\bforward-mode gradients\b"
+        ),
     ),
     ("ProcessState", r"\b\w+ is \S+ in the pod, artifact has "),
     ("LibraryFailed", r"\bits library failed repeatedly\b|^Preheat failed: "),
@@ -45,13 +50,26 @@ _PATTERNS: Final = (
     ("TargetsFailed", r"^\S+: (Failed|NoCapacity), |^the revision has no targets"),
 )
 _NO_COMPILER: Final = "NoCompiler"
-_OF_OUTCOME: Final = {"hot": "Package", "warm": "Caches", "eager": "Rejected"}
+_REJECTED: Final = "Rejected"
+_WRONG: Final = "PackageWrong"
+_OF_OUTCOME: Final = {"hot": "Package", "warm": "Caches"}
 
-CLASSES: Final = (*_OF_OUTCOME.values(), _NO_COMPILER, *dict.fromkeys(name for name, _ in _PATTERNS), OTHER)
+CLASSES: Final = (
+    *_OF_OUTCOME.values(),
+    _REJECTED,
+    _WRONG,
+    _NO_COMPILER,
+    *dict.fromkeys(name for name, _ in _PATTERNS),
+    OTHER,
+)
 """Every class there is."""
 
-OUTCOMES: Final = (*_OF_OUTCOME, "cold")
+OUTCOMES: Final = (*_OF_OUTCOME, "eager", "cold", "refused")
 """Every outcome there is."""
+
+#: What the policy (`spec.serving`) adds to a reason.
+ON_MISS_EAGER: Final = "; onMiss is Eager"
+ON_REJECT_COMPILE: Final = "; onReject is Compile"
 
 _BUCKET: Final = r"^[^:|]*: "
 _OF_ARGUMENTS: Final = ("argument ", "the arguments do not fit forward")
@@ -62,8 +80,13 @@ def class_of(outcome: str | None, reason: str) -> str:
     """The class of a reason that stands in a record, one of CLASSES."""
     if outcome in ("hot", "warm"):
         return _OF_OUTCOME[outcome]
-    if outcome == "eager":
-        return _NO_COMPILER if "no C++ compiler" in reason else _OF_OUTCOME[outcome]
+    if reason.startswith("its answer differed from eager's"):
+        return _WRONG
+    if outcome == "eager" and "no C++ compiler" in reason:
+        return _NO_COMPILER
+    if reason.endswith(ON_REJECT_COMPILE) or (outcome == "eager" and not reason.endswith(ON_MISS_EAGER)):
+        return _REJECTED
+    reason = reason.removesuffix(ON_MISS_EAGER)
     if reason.startswith(_NO_BUCKET):
         return _of_buckets(reason[len(_NO_BUCKET) :])
     return _of_words(reason)

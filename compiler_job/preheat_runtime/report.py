@@ -36,7 +36,7 @@ _SENT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """How one call was answered. `outcome` is hot, warm, cold or eager; `first_answer_seconds` is the call's time.
+    """How one call was answered. `outcome` is hot, warm, cold, eager or refused; `first_answer_seconds` is the call's time.
 
     `size` is that of the artifact's files in bytes, where an artifact answered.
     """

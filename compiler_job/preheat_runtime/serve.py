@@ -25,6 +25,7 @@ from .fingerprint import changed_settings
 from .levers import Levers
 from .locks import ForkLock
 from .package import TargetUnreadable
+from .reasons import ON_MISS_EAGER, ON_REJECT_COMPILE
 from .records import dataclass
 from .regions import install, open_package
 from .replacement import PreheatedModule, callable_for, is_preheated
@@ -234,16 +235,21 @@ class Server:
         finally:
             if checked is not None:
                 checked.forget()
-        return self._without_package(self._by_policy(choice), args, kwargs, begin)
+        return self._without_package(self._by_policy(choice, args, kwargs, begin), args, kwargs, begin)
 
-    def _by_policy(self, choice: Choice) -> Choice:
+    def _by_policy(self, choice: Choice, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float) -> Choice:
         """What `onMiss` makes of a call that nothing answers. Raises NotServed."""
         on_miss = self._session.serving.on_miss
         if choice.outcome != "cold" or choice.settled or on_miss == "Compile":
             return choice
         if on_miss == "Fail":
+            if choice.uncovered:
+                self._session.reporter.uncovered(args, kwargs)
+            refused = replace(choice, outcome="refused")
+            if _key(refused) not in self._said:
+                self._report(refused, begin)
             raise policy.not_served(self._session.reporter.model, choice.reason)
-        return replace(choice, outcome="eager", reason=f"{choice.reason}; onMiss is Eager")
+        return replace(choice, outcome="eager", reason=choice.reason + ON_MISS_EAGER)
 
     def _without_package(self, choice: Choice, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float) -> Any:
         if choice.outcome == "eager":
@@ -350,7 +356,7 @@ class Server:
         """Who answers for an artifact that is Rejected, or was found wrong here: `onReject`."""
         if self._session.serving.on_reject == "Eager":
             return Choice(outcome="eager", reason=reason, candidate=candidate)
-        return Choice(outcome="cold", reason=f"{reason}; onReject is Compile", candidate=candidate, settled=True)
+        return Choice(outcome="cold", reason=reason + ON_REJECT_COMPILE, candidate=candidate, settled=True)
 
     def _current_state(self) -> ModuleState | None:
         """What the module is now; None when it is not worth looking any more."""

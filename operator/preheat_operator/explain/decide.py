@@ -25,7 +25,7 @@ class Explanation:
     """How a pod was served, why, and what to do.
 
     Attributes:
-        outcome: hot, warm, eager, cold; waiting: it has not come that far; unknown: it cannot be told.
+        outcome: hot, warm, eager, cold, refused; waiting: it has not come that far; unknown: it cannot be told.
         cause: one word for it: of this module, a class of `preheat_runtime.reasons`, or a condition's reason.
         why: the same in words.
         remedy: what to do.
@@ -144,7 +144,7 @@ def _recorded(found: Gathered) -> Explanation | None:
 
 def _to_explain(first: list[Raw]) -> Raw:
     """The newest first answer that was not hot: a pod of many processes is as cold as its coldest."""
-    rank = {"cold": 0, "eager": 1, "warm": 2, "hot": 3}
+    rank = {"refused": 0, "cold": 1, "eager": 2, "warm": 3, "hot": 4}
     worst = min(rank.get(str(record.get("outcome")), 0) for record in first)
     return [record for record in first if rank.get(str(record.get("outcome")), 0) == worst][-1]
 

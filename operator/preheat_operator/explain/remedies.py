@@ -10,6 +10,10 @@ OF_REASON: Final = {
     "Package": "Nothing: it is as it should be.",
     "Caches": "Nothing: this model does not become a package (its report says why), so it is compiled from caches.",
     "Rejected": "Nothing, if that is right: compiled it was not better than eager by spec.keepIf. Else change keepIf.",
+    "PackageWrong": "That is a fault of Preheat's or of torch's compiler: it is not used again in this process. Please report it. "
+    "spec.keepIf.maxError says how much an answer may differ, spec.serving.onReject who answers then.",
+    "NotAModule": "Only a module's own call is compiled ahead: compile the module, torch.compile(model), not a function around it.",
+    "CompileOff": "Compiling is switched off in the process; remove the variable or the call that the reason names.",
     "NoCompiler": "Mend why no artifact answers (see the reason); or add g++ to the image, so that torch can compile.",
     "NoRevision": "Replace the pod now that a revision is ready, or wait until one is: kubectl describe compiledmodel.",
     "StoreUnreachable": "Look at the store and at what lies between it and the node (NetworkPolicies, DNS, proxies), "

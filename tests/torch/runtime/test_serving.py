@@ -79,6 +79,7 @@ def test_a_miss_fails_at_the_call_and_says_why(serving, with_package, net, miss,
         with pytest.raises(NotServed, match=r"CompiledModel vision.*spec\.serving\.onMiss"):
             miss(served)
     assert compiled.fallbacks == 0
+    assert [(line["outcome"], line["when"]) for line in compiled.lines] == [("refused", "first-answer")]
 
 
 @torch.no_grad()

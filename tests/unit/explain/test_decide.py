@@ -274,7 +274,11 @@ RECORDED = [
     (cold("main/one/cpu: Failed, CompileFailed: torch said no"), "TargetsFailed"),
     (cold("the compiler caches did not hold it"), "CachesNotUsed"),
     (cold("Preheat failed: NativeError: x"), "LibraryFailed"),
+    (cold("it is not a module's own call, and artifacts are of modules"), "NotAModule"),
+    (cold("TORCHDYNAMO_DISABLE=1 is set"), "CompileOff"),
     (cold("something else"), "Other"),
+    ({"outcome": "refused", "reason": "no revision was ready for this pod's image when it started"}, "NoRevision"),
+    ({"outcome": "eager", "reason": "its answer differed from eager's by 0.5"}, "PackageWrong"),
     ({"outcome": "warm", "reason": "compiler caches"}, "Caches"),
     ({"outcome": "eager", "reason": "SpeedupBelowMinimum: 0.9 times as fast"}, "Rejected"),
     (

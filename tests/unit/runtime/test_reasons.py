@@ -149,6 +149,30 @@ def test_libraries_and_caches():
         assert class_of("cold", said) == "CachesNotUsed", said
 
 
+def test_what_the_policy_makes_of_a_reason():
+    miss = f"no bucket answers this call: {SHAPE}"
+    assert class_of("eager", f"{miss}; onMiss is Eager") == "CallNotCovered"
+    assert (
+        class_of("eager", "no revision was ready for this pod's image when it started; onMiss is Eager") == "NoRevision"
+    )
+    assert class_of("refused", miss) == "CallNotCovered"
+    rejected = "SpeedupBelowMinimum: 0.9 times as fast, and keepIf.minSpeedup is 1.05"
+    assert class_of("eager", rejected) == class_of("cold", f"{rejected}; onReject is Compile") == "Rejected"
+    wrong = "its answer differed from eager's by 0.5, allowed are 1e-3, so the package is not used again"
+    for outcome, more in (("eager", ""), ("cold", "; onReject is Compile")):
+        assert class_of(outcome, wrong + more) == "PackageWrong"
+    assert class_of("eager", f"{miss}; there is no C++ compiler in the image") == "NoCompiler"
+
+
+def test_what_is_not_compiled_at_all(monkeypatch):
+    from preheat_runtime.asked import off_reason
+
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+    assert class_of("cold", off_reason()) == "CompileOff"
+    assert class_of("cold", "it is not a module's own call, and artifacts are of modules") == "NotAModule"
+    assert class_of("cold", "no bucket answers this call: one: forward-mode gradients are computed") == "ProcessState"
+
+
 def test_what_nobody_foresaw():
     assert class_of("cold", "something new") == OTHER
     assert len(set(CLASSES)) == len(CLASSES)
