@@ -28,7 +28,7 @@ from architectures.table import BY_NAME
 from preheat_compiler.intervals import median_interval
 from preheat_compiler.prove import pod_environment, said_by_runtime
 
-MODELS = ("mobilenet_v3_large", "bert", "lstm_gru")
+MODELS = ("resnet18", "mobilenet_v3_large", "bert")
 #: `usual_gate` says this when it would keep an artifact for its speed.
 KEPT = ("Faster",)
 

@@ -84,7 +84,7 @@ def table(results: dict[str, Any]) -> str:
     """The figures as Markdown."""
     about = (
         f"Commit {results['commit']}, {results['date']}, {results['machine']}, torch {results['torch']}, seed {results['seed']}. Medians "
-        f"of {results['rounds']} rounds (cold: {results['cold_rounds']}, with `TORCH_CACHING_PRECOMPILE`: {results['traced_rounds']}); each start is a fresh process, a round is one start in each way in "
+        "of *n* starts; each is a fresh process, and a round is one start in each way (the slow and the experimental in the first rounds only) in "
         "shuffled order. ÷ eager is the median of the ratios to the eager start of the same round, with its 95 % interval. Page "
         "cache warm, same threads, same weights from a fixed seed, for all. `make bench` makes this file."
     )
@@ -103,7 +103,7 @@ def table(results: dict[str, Any]) -> str:
         "changes to a script, so they are not there."
     )
     measures = ("first answer, s", "÷ eager (95 %)", "after `import torch`, s", "÷ eager (95 %)")
-    head = ["model", "", *measures, "steady p50, ms", "moved, MB"]
+    head = ["model", "", *measures, "steady p50, ms", "moved, MB", "n"]
     lines = ["# First answers, side by side", "", about, "", ways, "", script, "", "![ratios](peers.svg)", ""]
     lines += [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for name, found in results["subjects"].items():
@@ -112,7 +112,7 @@ def table(results: dict[str, Any]) -> str:
             for measure in MEASURES:
                 cells += [f"{each[measure]:.2f}", "1" if way == EAGER else shown(each["over_eager"][measure])]
             moved = each["bytes_moved"]
-            cells += [f"{each['p50_ms']:.2f}", f"{moved / 1e6:.2f}" if moved is not None else "–"]
+            cells += [f"{each['p50_ms']:.2f}", f"{moved / 1e6:.2f}" if moved is not None else "–", str(each["samples"])]
             lines.append(f"| {' | '.join(f'**{cell}**' if way == PREHEAT and cell else cell for cell in cells)} |")
     verdict = "Met." if not results["misses"] else "MISSED:"
     lines += ["", f"Targets: Preheat ÷ eager ≤ {TARGET} in both measures, and ahead of every peer. {verdict}", ""]

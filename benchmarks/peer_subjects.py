@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     from artifacts import Artifact
 
-#: More answers after the first, for the steady median.
-CALLS = 20
-
 Row = dict[str, Any]
 
 
@@ -165,7 +162,7 @@ class Model:
     def _run(self, way: str) -> Row:
         architecture = self.artifact.architecture
         env = self.place.environment(way, self.artifact) | {
-            "BENCH_WAY": way, "BENCH_KEEP": str(self.place.keep), "BENCH_CALLS": str(CALLS),
+            "BENCH_WAY": way, "BENCH_KEEP": str(self.place.keep),
             "BENCH_FACTORY": self.artifact.factory, "BENCH_PATH": architecture.path,
             "BENCH_BUCKET": json.dumps(architecture.bucket), "BENCH_SIZES": json.dumps(architecture.sizes[-1]),
         }  # fmt: skip

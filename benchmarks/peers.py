@@ -25,14 +25,14 @@ import torch
 from artifacts import artifact, work_folder
 from peer_report import chart, judge, summary, table
 from peer_subjects import Model, Place, Row, Script, Subject
-from peer_ways import COLD, EAGER, QUICK, TRACED
+from peer_ways import B10, COLD, EAGER, MEGA, TRACED, WARM
 from shared import ROOT, commit, machine
 from volume import PLACE, enter
 
 from architectures.table import BY_NAME, Architecture, tensor, tokens
 
-MODELS = ("resnet18", "mobilenet_v3_large", "swin_t", "bert", "llama", "unet", "crepe", "lstm_gru")
-QUICK_MODELS = ("bert", "lstm_gru")
+MODELS = ("resnet18", "mobilenet_v3_large", "convnext_tiny", "bert", "llama", "unet", "crepe", "perceptron")
+QUICK_MODELS = ("bert", "perceptron")
 SCRIPT = "open_clip"
 ROUNDS, QUICK_ROUNDS = 15, 3
 #: Cold starts are slow and far from everything else; TRACED is no default of torch's.
@@ -42,19 +42,25 @@ CLIP = Architecture(
     name=SCRIPT, factory="contrastive:clip", args=(tensor(2, 3, 224, 224), tokens(2, 77, high=49408)), kind="dict",
     environment={"CLIP_MODEL": "ViT-S-32-alt"},
 )  # fmt: skip
+PERCEPTRON = Architecture(name="perceptron", factory="plain:perceptron", args=(tensor(8, 256),))
 
 
 def subject(name: str) -> Subject:
     """One to compare, with its artifact; compiling it takes minutes at the first time."""
     place = Place(Path(PLACE) / name, Path(PLACE) / "start")
-    return Script(artifact(CLIP), place) if name == SCRIPT else Model(artifact(BY_NAME[name]), place)
+    return (
+        Script(artifact(CLIP), place)
+        if name == SCRIPT
+        else Model(artifact({**BY_NAME, PERCEPTRON.name: PERCEPTRON}[name]), place)
+    )
 
 
 class Rounds:
     """What was measured so far, a line for each round; `seed` is that of the first part of the run."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, seed: int, limits: dict[str, int]) -> None:
+        """`limits`: the ways that are not in every round, with in how many of the first they are."""
+        self._folder, self._limits = folder, limits
         folder.mkdir(exist_ok=True)
         kept = folder / "seed"
         self.goes_on = kept.exists()
@@ -69,7 +75,7 @@ class Rounds:
 
     def run(self, each: Subject, number: int) -> None:
         """One start in each way; nothing is kept of a round that did not end."""
-        ways = [way for way in each.ways if way in QUICK or number < FEWER[way]]
+        ways = [way for way in each.ways if number < self._limits.get(way, number + 1)]
         random.Random(f"{self.seed}/{each.name}/{number}").shuffle(ways)
         rows = {way: each.start(way) for way in ways}
         with (self._folder / f"{each.name}.jsonl").open("a") as file:
@@ -92,6 +98,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", nargs="+", choices=[*MODELS, SCRIPT], metavar="NAME")
     parser.add_argument("--rounds", "--pairs", type=int)
+    parser.add_argument(
+        "--peer-rounds", type=int, help="rounds with the quick peers in them; all, unless said otherwise"
+    )
     parser.add_argument("--minutes", type=float, default=55)
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--out", type=Path)
@@ -101,9 +110,11 @@ def main() -> int:
     wanted = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     out = options.out or (None if options.quick or options.only else ROOT / "docs" / "measured")
     enter(work_folder("peers", "peer_start.py", "peer_subjects.py", "peer_ways.py", "volume.py"))
-    rounds = Rounds(Path(PLACE) / f"rounds-{wanted}-{'-'.join(names)}"[:200], options.seed)
+    limits = FEWER | (dict.fromkeys((WARM, MEGA, B10), options.peer_rounds) if options.peer_rounds else {})
+    folder = f"rounds-{wanted}-{options.peer_rounds or wanted}-{'-'.join(names)}"
+    rounds = Rounds(Path(PLACE) / folder[:200], options.seed, limits)
     going = ", going on" if rounds.goes_on else ""
-    print(f"seed {rounds.seed}{going}; {wanted} rounds, of them {FEWER[COLD]} with a cold start", flush=True)
+    print(f"seed {rounds.seed}{going}; {wanted} rounds; fewer of {limits}", flush=True)
 
     subjects = []
     for name in names:
@@ -120,7 +131,7 @@ def main() -> int:
 
     results: dict[str, Any] = {
         "commit": commit(), "date": time.strftime("%Y-%m-%d"), "machine": machine(), "torch": torch.__version__,
-        "seed": rounds.seed, "rounds": wanted, "cold_rounds": min(FEWER[COLD], wanted), "traced_rounds": min(FEWER[TRACED], wanted),
+        "seed": rounds.seed,
         "subjects": {each.name: summary(rounds.of(each.name), each.bytes_moved()) for each in subjects},
     }  # fmt: skip
     results["misses"] = judge(results["subjects"])

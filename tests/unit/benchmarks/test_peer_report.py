@@ -84,7 +84,7 @@ def test_each_kind_of_miss_is_said(report, way, values, words):
 def test_table_and_plot_show_every_way_and_every_miss(report):
     subjects = {"model": report.summary(rounds(**{**GOOD, "preheat": row(4.3, 1.0)}), {"preheat": 2_500_000})}
     results = {
-        "commit": "abc", "date": "2026-01-01", "machine": "m", "torch": "2", "seed": 1, "rounds": 15, "cold_rounds": 15, "traced_rounds": 15,
+        "commit": "abc", "date": "2026-01-01", "machine": "m", "torch": "2", "seed": 1,
         "subjects": subjects, "misses": report.judge(subjects),
     }  # fmt: skip
     text = report.table(results)
