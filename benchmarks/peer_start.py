@@ -105,9 +105,9 @@ def hits() -> dict[str, int]:
     if "torch._dynamo.utils" not in sys.modules:
         return {"hits": 0, "misses": 0}
     counters = sys.modules["torch._dynamo.utils"].counters
-    graph, whole = counters["inductor"], counters["aot_autograd"]
+    graph, whole, traced = counters["inductor"], counters["aot_autograd"], counters["dynamo_cache"]
     return {
-        "hits": graph["fxgraph_cache_hit"] + whole["autograd_cache_hit"],
+        "hits": graph["fxgraph_cache_hit"] + whole["autograd_cache_hit"] + traced["dynamo_cache_hit"],
         "misses": graph["fxgraph_cache_miss"] + graph["fxgraph_cache_bypass"] + whole["autograd_cache_miss"] + whole["autograd_cache_bypass"],
     }  # fmt: skip
 
