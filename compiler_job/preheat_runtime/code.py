@@ -120,7 +120,7 @@ class CodeDigest:
     def value(self, value: Any) -> None:
         """Add any value; the order of the tests is from the frequent to the rare."""
         kind = type(value)
-        if value is None or kind in (bool, int, float, complex, str, bytes):
+        if kind in _PLAIN_VALUES:
             self.put(kind.__name__, value)
         elif kind in (tuple, list, torch.Size):
             self._sequence(kind, value)
@@ -138,9 +138,10 @@ class CodeDigest:
             self._object(kind, value)
 
     def _sequence(self, kind: type, value: Iterable[Any]) -> None:
-        if self._again(value):
-            return
         items = list(value)
+        # Whether two places hold the same tuple or two equal ones means nothing, and torch.export makes the former the latter.
+        if (kind is list or not all(type(item) in _PLAIN_VALUES for item in items)) and self._again(value):
+            return
         self.put(kind.__name__, len(items))
         if kind is list:
             self._watch.add_list(value)  # type: ignore[arg-type]
@@ -389,6 +390,7 @@ class CodeDigest:
 
 
 _NUMBERS = (bool, int, float)
+_PLAIN_VALUES = frozenset({type(None), bool, int, float, complex, str, bytes})
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _BUILTIN_CALLABLES: tuple[type, ...] = (
     types.BuiltinFunctionType,
