@@ -75,9 +75,7 @@ gpu: ## what a GPU says of what Preheat needs, and the acceptance tests on it
 	PYTHONPATH=build/gpu-tools $(GPU_PYTHON) -m pytest -c tests/gpu/pytest.ini $(ARGS)
 
 bench: $(VENV)/.compiled ## measure and compare; fails on a missed target
-	$(PY) benchmarks/first_answer.py $(ARGS)
-	$(PY) benchmarks/regions.py $(ARGS)
-	$(PY) benchmarks/checks.py
+	@missed=0; for each in first_answer regions checks peers load; do $(PY) benchmarks/$$each.py $(ARGS) || missed=1; done; exit $$missed
 
 cluster-up: $(VENV)/.compiled ## a cluster for debugging, with S3 and a registry
 	@$(LAB) up

@@ -148,9 +148,11 @@ class ValueDigest:
         self.unknown.append(what)
 
     def _sequence(self, kind: type, value: Iterable[Any]) -> None:
-        if self._again(value):
-            return
         items = list(value)
+        # Whether two places hold the same tuple or two equal ones means nothing, and torch.export makes the former the latter.
+        plain = kind in (tuple, torch.Size) and all(item is None or type(item) in _SCALARS for item in items)
+        if not plain and self._again(value):
+            return
         self.put(kind.__name__, len(items))
         if kind in (list, deque):
             self.watch.add_list(value)

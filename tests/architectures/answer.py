@@ -26,7 +26,7 @@ COMPILER = ("torch._dynamo", "torch._inductor", "torch._inductor.compile_fx")
 def main(factory: str, path: str, call: str, sizes: str) -> None:
     """`call` and each of `sizes` are JSON: a bucket's args and kwargs, and sizes by dim."""
     bucket = json.loads(call)
-    twin, other = _module(factory, path), _module(factory, path)
+    twin, other = module(factory, path), module(factory, path)
     # Users' libraries may import parts of the compiler themselves (torchvision does); that is not the answer's doing.
     before = {name for name in COMPILER if name in sys.modules}
     served = torch.compile(other)
@@ -37,14 +37,14 @@ def main(factory: str, path: str, call: str, sizes: str) -> None:
             answers = []
             for model in (twin, served):
                 torch.manual_seed(1000 + number)
-                args = [_value(entry, by_dim) for entry in bucket["args"]]
-                kwargs = {entry["name"]: _value(entry, by_dim) for entry in bucket["kwargs"]}
+                args = [value(entry, by_dim) for entry in bucket["args"]]
+                kwargs = {entry["name"]: value(entry, by_dim) for entry in bucket["kwargs"]}
                 answers.append(model(*args, **kwargs))
-            eager, answer = (dict(_leaves(each, "answer")) for each in answers)
+            eager, answer = (dict(leaves(each, "answer")) for each in answers)
             if eager.keys() != answer.keys():
                 raise SystemExit(f"eager answers {sorted(eager)}, served {sorted(answer)}")
             kinds |= {type(each).__qualname__ for each in answers}
-            errors.append(max(_error(answer[name], eager[name], name) for name in eager))
+            errors.append(max(error(answer[name], eager[name], name) for name in eager))
     tensors = {id(each): each for each in [*twin.parameters(), *twin.buffers()]}
     print(
         json.dumps(
@@ -59,17 +59,18 @@ def main(factory: str, path: str, call: str, sizes: str) -> None:
     )
 
 
-def _module(factory: str, path: str) -> torch.nn.Module:
+def module(factory: str, path: str) -> torch.nn.Module:
     name, _, function = factory.partition(":")
     found = getattr(importlib.import_module(name), function)()
     return found.get_submodule(path).eval() if path else found.eval()
 
 
-def _value(entry: dict[str, Any], by_dim: dict[str, int]) -> Any:
+def value(entry: dict[str, Any], by_dim: dict[str, int]) -> Any:
+    """What one entry of a bucket's args or kwargs stands for."""
     if "const" in entry:
-        kind, value = entry["const"]["type"], entry["const"].get("value", "")
+        kind, text = entry["const"]["type"], entry["const"].get("value", "")
         return {"None": lambda _: None, "Bool": lambda v: v == "true", "Int": int, "Float": float, "String": str}[kind](
-            value
+            text
         )
     spec = entry["tensor"]
     shape = [by_dim[size] if isinstance(size, str) else size for size in spec["shape"]]
@@ -79,22 +80,22 @@ def _value(entry: dict[str, Any], by_dim: dict[str, int]) -> Any:
     return torch.randint(int(spec.get("low", 0)), int(spec.get("high", 2)), shape, dtype=dtype)
 
 
-def _leaves(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+def leaves(answer: Any, where: str) -> Iterator[tuple[str, Any]]:
     """What an answer is made of, by place; None is a place that is empty."""
-    if hasattr(value, "items"):
-        for name, item in value.items():
-            yield from _leaves(item, f"{where}[{name!r}]")
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _leaves(item, f"{where}[{index}]")
-    elif dataclasses.is_dataclass(value):
-        for entry in dataclasses.fields(value):
-            yield from _leaves(getattr(value, entry.name), f"{where}.{entry.name}")
+    if hasattr(answer, "items"):
+        for name, item in answer.items():
+            yield from leaves(item, f"{where}[{name!r}]")
+    elif isinstance(answer, (list, tuple)):
+        for index, item in enumerate(answer):
+            yield from leaves(item, f"{where}[{index}]")
+    elif dataclasses.is_dataclass(answer):
+        for entry in dataclasses.fields(answer):
+            yield from leaves(getattr(answer, entry.name), f"{where}.{entry.name}")
     else:
-        yield where, value
+        yield where, answer
 
 
-def _error(answer: Any, eager: Any, where: str) -> float:
+def error(answer: Any, eager: Any, where: str) -> float:
     """The largest difference over the largest magnitude; for whole numbers 1 or 0."""
     if not isinstance(eager, torch.Tensor):
         if type(answer) is not type(eager) or answer != eager:

@@ -84,9 +84,12 @@ def factory(architecture: Architecture) -> str:
 
 
 def compile_architecture(
-    architecture: Architecture, folder: Path, site: Path, *, seconds: int = 900, python: str = sys.executable
+    architecture: Architecture, folder: Path, site: Path | str, *, seconds: int = 900, python: str = sys.executable
 ) -> Job:
-    """Run the driver on it in `folder`; `site` holds transformers and diffusers, as the image's site-packages would."""
+    """Run the driver on it in `folder`; `site` holds transformers and diffusers, as the image's site-packages would.
+
+    It may also be several, as PYTHONPATH is written.
+    """
     app = folder / "app"
     shutil.copytree(HERE, app / "architectures", ignore=shutil.ignore_patterns("__pycache__"))
     # The pitch tracker is the example's own.

@@ -103,6 +103,12 @@ def lock() -> None:
         "requirements/operator.txt": ["pyproject.toml"],
         "requirements/dev.txt": ["pyproject.toml", "--group", "dev", "--constraint", "requirements/operator.txt"],
         "requirements/architectures.txt": ["requirements/architectures.in", "--constraint", "requirements/dev.txt"],
+        "requirements/peers.txt": [
+            "requirements/peers.in",
+            "--constraint",
+            "requirements/architectures.txt",
+            "--no-deps",
+        ],
         "requirements/bootstrap.txt": ["requirements/bootstrap.in"],
         "requirements/build.txt": ["requirements/build.in"],
         "examples/requirements.txt": ["examples/requirements.in", "--constraint", "requirements/dev.txt", *slim],

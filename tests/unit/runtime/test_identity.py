@@ -186,3 +186,24 @@ def test_hooks_are_named():
     assert describe(net).hooked is None
     net[0].register_forward_pre_hook(lambda *_: None)
     assert describe(net).hooked == "0"
+
+
+def test_equal_tuples_are_as_good_as_the_same_one():
+    """torch.export copies attributes, as a deep copy does: what was one tuple in two places is two then."""
+    module = torch.nn.Linear(2, 2)
+    module.size = (224, 224)
+    module.settings = {"size": module.size, "nested": [module.size, (module.size, 1)]}
+    before = describe(module).identity
+    sides = [224, 224]
+    module.settings = {"size": tuple(sides), "nested": [tuple(sides), (tuple(sides), 1)]}
+    assert difference(describe(module).identity, before) is None
+    module.settings["nested"][1] = ((224, 225), 1)
+    assert difference(describe(module).identity, before) is not None
+
+
+def test_the_same_list_is_more_than_an_equal_one():
+    module = torch.nn.Linear(2, 2)
+    module.first = module.second = [1]
+    before = describe(module).identity
+    module.second = [1]
+    assert difference(describe(module).identity, before) is not None

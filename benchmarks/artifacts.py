@@ -1,0 +1,86 @@
+"""Artifacts of real architectures for benchmarks: made once by the compile Job's own driver, and laid out as in a pod.
+
+Why it exists: compiling takes minutes, and what is measured is a start. An artifact is kept below the work folder, which is
+named by everything that it comes from, and used again by the next run and by other benchmarks.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from shared import ROOT
+
+from architectures.job import compile_architecture, factory, prepared
+from lab.paths import cache_root, tree_key
+from lab.venv import packages
+from preheat_compiler.layout import lay_out
+from preheat_compiler.request import read_request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from architectures.table import Architecture
+
+#: Of these an artifact is made.
+INPUTS = ("compiler_job", "tests/architectures", "requirements/architectures.txt", "requirements/peers.txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """`target` is its part of result.json; `python_path` is what the image has beside torch, without the runtime."""
+
+    architecture: Architecture
+    pod: Path
+    app: Path
+    target: dict[str, Any]
+    python_path: tuple[Path, ...]
+
+    @property
+    def factory(self) -> str:
+        """`torch.factory` of its CompiledModel."""
+        return factory(self.architecture)
+
+    def served_environment(self, work: Path) -> dict[str, str]:
+        """What injection adds to the container, but for PYTHONPATH, where `pod / "site"` comes first."""
+        return {"PREHEAT_DIR": str(self.pod), "PREHEAT_WORK_DIR": str(work), "PREHEAT_MODEL": self.architecture.name}
+
+    @property
+    def bytes_moved(self) -> int:
+        """All files of the artifact; published ones are compressed, so no pod fetches more."""
+        return int(self.target["figures"]["sizeBytes"])
+
+
+def work_folder(name: str, *code: str) -> Path:
+    """A folder outside the checkout for what a benchmark keeps between runs; another one when its own `code` has changed."""
+    key = tree_key(ROOT, [*INPUTS, *(f"benchmarks/{each}" for each in code)], torch.__version__)
+    folder = cache_root() / "benchmarks" / f"{name}-{key}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def artifact(architecture: Architecture) -> Artifact:
+    """The artifact of this architecture, Kept whatever its speed; made when it is not there. SystemExit when it is not hot."""
+    ready, beside = prepared(replace(architecture, min_speedup="0"))
+    ready = replace(ready, environment={**architecture.environment, **ready.environment})
+    sites = (beside, packages(ROOT / "requirements" / "peers.txt"))
+    folder = cache_root() / "benchmarks" / f"artifact-{architecture.name}-{tree_key(ROOT, INPUTS, torch.__version__)}"
+    done = folder / "target.json"
+    if not done.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        print(f"{architecture.name}: compiling it as its Job would", flush=True)
+        target = compile_architecture(ready, folder, ":".join(map(str, sites))).target
+        if (target["verdict"], target["tier"]) != ("Kept", "package"):
+            raise SystemExit(f"{architecture.name}: {target['verdict']} {target['tier']}: {target['message']}")
+        lay_out(
+            folder / "pod", folder / "app" / "out" / "main" / "one", request=read_request(folder / "app" / "request.json"),
+            module="main", bucket="one", tier="package", request_key=target["requestKey"], fingerprint=target["fingerprint"],
+        )  # fmt: skip
+        done.write_text(json.dumps(target))
+    app = folder / "app"
+    target = json.loads(done.read_text())
+    return Artifact(architecture=ready, pod=folder / "pod", app=app, target=target, python_path=(app, *sites))
