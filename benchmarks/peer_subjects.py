@@ -253,7 +253,8 @@ class Script:
         )
         lines = [(time.perf_counter(), line) for line in process.stderr or ()]
         if process.wait(timeout=900):
-            raise SystemExit(f"{self.name}, {way}: {''.join(line for _, line in lines[-20:])}")
+            said = "".join(line for _, line in lines[-20:])
+            raise SystemExit(f"{self.name}, {way} ended with {process.returncode}: {said}")
         imported = next(at for at, line in lines if "Running with a single process" in line)
         first, loss = next((at, found[1]) for at, line in lines if (found := re.search(r"Clip Loss: (\S+)", line)))
         last = next(at for at, line in lines if "clip_val_loss" in line)
