@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 # What torch's own torch.compile does is not the matter here, so it need not take a minute.
-QUICK = {"TORCHDYNAMO_DISABLE": "1"}
+QUICK = {"PREHEAT_SERVING": "onMiss=Eager"}
 TOKEN = "/var/run/secrets/preheat.dev/reports/token"
 
 
@@ -190,14 +190,16 @@ def test_why_of_pods_that_are_not_hot(world: World, ready: kit.Kube) -> None:
     }
 
 
-def test_why_of_a_cold_pod(world: World, ready: kit.Kube) -> None:
-    cold = {"model": "tiny", "outcome": "cold", "reason": "StoreDenied"}
-    before = counted(world, ready, "preheat_first_answers_total", **cold)
+def test_why_of_a_pod_that_got_nothing(world: World, ready: kit.Kube) -> None:
+    nothing = {"model": "tiny", "outcome": "eager", "reason": "StoreDenied"}
+    before = counted(world, ready, "preheat_first_answers_total", **nothing)
     with world.without_secret(ready, "preheat-fetch"), deployed(world, ready, "keyless", env=QUICK) as pod:
         said = why(ready, pod["metadata"]["name"])
-        assert (said["outcome"], said["cause"]) == ("cold", "StoreDenied")
+        assert (said["outcome"], said["cause"]) == ("eager", "StoreDenied")
         assert "preheat-fetch" in said["remedy"]
         assert any(note.startswith("fetch: Failed, Store") for note in said["notes"])
         kit.wait_for(
-            "the report", lambda: counted(world, ready, "preheat_first_answers_total", **cold) == before + 1, timeout=30
+            "the report",
+            lambda: counted(world, ready, "preheat_first_answers_total", **nothing) == before + 1,
+            timeout=30,
         )
