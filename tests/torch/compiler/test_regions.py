@@ -187,7 +187,11 @@ assert len(failed) == 1
 WRONG = """
 from preheat_runtime import native
 bind = native.Library.bind
-native.Library.bind = lambda self, tensors: bind(self, {name: each.detach() * 1.5 for name, each in tensors.items()})
+def others(self, tensors):
+    # Other weights than it says that it has.
+    bind(self, {name: each.detach() * 1.5 for name, each in tensors.items()})
+    self.has, self._bound = self._bound, [tensors[name].detach() for name in self.constants]
+native.Library.bind = others
 same(3)
 same(4)
 """
