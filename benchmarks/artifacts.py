@@ -17,8 +17,6 @@ from shared import ROOT
 from architectures.job import compile_architecture, factory, prepared
 from lab.paths import cache_root, tree_key
 from lab.venv import packages
-from preheat_compiler.layout import lay_out
-from preheat_compiler.request import read_request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,13 +71,11 @@ def artifact(architecture: Architecture) -> Artifact:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         print(f"{architecture.name}: compiling it as its Job would", flush=True)
-        target = compile_architecture(ready, folder, ":".join(map(str, sites))).target
+        job = compile_architecture(ready, folder, ":".join(map(str, sites)))
+        target = job.target
         if (target["verdict"], target["tier"]) != ("Kept", "package"):
             raise SystemExit(f"{architecture.name}: {target['verdict']} {target['tier']}: {target['message']}")
-        lay_out(
-            folder / "pod", folder / "app" / "out" / "main" / "one", request=read_request(folder / "app" / "request.json"),
-            module="main", bucket="one", tier="package", request_key=target["requestKey"], fingerprint=target["fingerprint"],
-        )  # fmt: skip
+        job.pod(folder)
         done.write_text(json.dumps(target))
     app = folder / "app"
     target = json.loads(done.read_text())

@@ -113,7 +113,7 @@ def _link(source: str, target: str) -> None:
 def _install_runtime(site: Path) -> None:
     source = Path(preheat_runtime.__file__).resolve().parent
     shutil.copytree(source, site / source.name, ignore=shutil.ignore_patterns("__pycache__"))
-    bytecode.unpack(bytecode.pack(source), site / source.name)
+    bytecode.unpack(bytecode.pack(), site / source.name)
     info = site / f"{source.name}-0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: preheat-runtime\nVersion: 0\n", encoding="ascii")

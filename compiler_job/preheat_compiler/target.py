@@ -76,7 +76,7 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     result = compile_target(work)
     try:
         if (work.artifact / TARGET_FILE).exists():
-            (work.artifact / bytecode.FILE).write_bytes(bytecode.pack(Path(bytecode.__file__).parent))
+            (work.artifact / bytecode.FILE).write_bytes(bytecode.pack())
         work.report.write(work.artifact, result, hardware=request.hardware)
     except OSError as error:
         # On a full disk the verdict matters more than its explanation.

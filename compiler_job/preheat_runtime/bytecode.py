@@ -25,11 +25,11 @@ _CHECKED_HASH = (0b11).to_bytes(4, "little")
 
 
 @functools.cache
-def pack(package: Path) -> bytes:
-    """The archive for the running Python, of the modules that lie in the folder `package`. Raises OSError."""
+def pack() -> bytes:
+    """The archive of this package's modules for the running Python. Raises OSError."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive, tempfile.TemporaryDirectory() as scratch:
-        for source in sorted(package.glob("*.py")):
+        for source in sorted(Path(__file__).parent.glob("*.py")):
             made = Path(scratch) / Path(importlib.util.cache_from_source(source.name)).name
             py_compile.compile(
                 str(source), str(made), dfile=source.name, doraise=True, quiet=2,

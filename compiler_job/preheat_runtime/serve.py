@@ -222,8 +222,7 @@ class Server:
                     call, checked = checked, None
                     result, wrong = call.compared(result)
                     choice = choice if wrong is None else replace(choice, outcome="eager", reason=wrong)
-                if _key(choice) not in self._said:
-                    self._report(choice, begin)
+                self._report(choice, args, kwargs, begin)
                 return result
         except Exception as error:  # whatever it is, torch can still answer
             if users_code:
@@ -243,11 +242,7 @@ class Server:
         if choice.outcome != "cold" or choice.settled or on_miss == "Compile":
             return choice
         if on_miss == "Fail":
-            if choice.uncovered:
-                self._session.reporter.uncovered(args, kwargs)
-            refused = replace(choice, outcome="refused")
-            if _key(refused) not in self._said:
-                self._report(refused, begin)
+            self._report(replace(choice, outcome="refused"), args, kwargs, begin)
             raise policy.not_served(self._session.reporter.model, choice.reason)
         return replace(choice, outcome="eager", reason=choice.reason + ON_MISS_EAGER)
 
@@ -264,10 +259,7 @@ class Server:
                 choice = Choice(
                     outcome="cold", reason="the compiler caches did not hold it", candidate=choice.candidate
                 )
-        if choice.uncovered:
-            self._session.reporter.uncovered(args, kwargs)
-        if _key(choice) not in self._said:
-            self._report(choice, begin)
+        self._report(choice, args, kwargs, begin)
         return result
 
     def _fallback_of(self, choice: Choice) -> Fallback:
@@ -281,11 +273,17 @@ class Server:
                 self._as_made[candidate] = Fallback(lambda: self._compile(**arguments), self.fallback.eager)
             return self._as_made[candidate]
 
-    def _report(self, choice: Choice, begin: float) -> None:
+    def _report(self, choice: Choice, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float) -> None:
+        """Count a call that no bucket is for, and say how a call was answered unless that was said before."""
+        if choice.uncovered:
+            self._session.reporter.uncovered(args, kwargs)
+        key = _key(choice)
+        if key in self._said:
+            return
         now = time.perf_counter()
         entry = choice.candidate.entry if choice.candidate is not None else None
         if len(self._said) < 1000:
-            self._said.add(_key(choice))
+            self._said.add(key)
         self._session.reporter.answered(
             Answer(
                 outcome=choice.outcome,

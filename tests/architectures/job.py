@@ -52,13 +52,17 @@ class Job:
         """Where the target's files lie."""
         return self.app / "out" / "main" / "one"
 
-    def serve(self, folder: Path, site: Path) -> Served:
-        """Ask a fresh process that has the artifact as a pod has it, whatever the verdict on speed."""
-        pod = lay_out(
+    def pod(self, folder: Path) -> Path:
+        """Lay the artifact out as a pod has it, whatever the verdict on speed: the new folder `pod` in `folder`."""
+        return lay_out(
             folder / "pod", self.artifact, request=read_request(self.app / "request.json"), module="main",
             bucket="one", tier=self.target["tier"], request_key=self.target["requestKey"],
             fingerprint=self.target["fingerprint"],
         )  # fmt: skip
+
+    def serve(self, folder: Path, site: Path) -> Served:
+        """Ask a fresh process that has the artifact as a pod has it, whatever the verdict on speed."""
+        pod = self.pod(folder)
         work = folder / "work"
         work.mkdir()
         env = {**pod_environment(folder, os.environ), **self.architecture.environment}

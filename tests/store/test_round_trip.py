@@ -8,7 +8,6 @@ import random
 import stat
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -107,7 +106,7 @@ def test_only_targets_that_can_fit_this_machine_are_brought(pod: Pod, server_pod
 
 
 def test_byte_code_comes_along_for_the_site_also_after_a_restart(pod: Pod, server_pod: Pod) -> None:
-    packed = bytecode.pack(Path(bytecode.__file__).parent)
+    packed = bytecode.pack()
     files = {**artifact(noise(1000)), f"main/batch/{bytecode.FILE}": packed}
     write_out(pod, files, [target(files=[path.removeprefix("main/batch/") for path in files])])
     digest = pod.publish().message["digest"]

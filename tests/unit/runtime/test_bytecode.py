@@ -21,7 +21,7 @@ TAG = sys.implementation.cache_tag
 
 @pytest.fixture(scope="module")
 def packed():
-    return bytecode.pack(PACKAGE)
+    return bytecode.pack()
 
 
 @pytest.fixture
