@@ -29,18 +29,19 @@ from shared import ROOT, commit, machine, vars_of
 from preheat_compiler.intervals import median_interval
 
 MODES = ("default", "max-autotune-no-cudagraphs")
-#: The known bucket, and the new one.
-KNOWN, NEW = 2, 4
+#: The known bucket's smallest and largest batch, and the new one's.
+BUCKETS = {"one size": ((2, 2), (4, 4)), "a range": ((2, 8), (16, 64))}
 CCACHE = Path("/usr/lib/ccache")
-WAYS = {"nothing": None, "another bucket's": KNOWN, "the same bucket's": NEW}
+#: What is there before: nothing, or what building the known or the new bucket left.
+WAYS = {"nothing": None, "another bucket's": 0, "the same bucket's": 1}
 
 
-def build(batch: int, mode: str) -> float:
+def build(low: int, high: int, mode: str) -> float:
     """Seconds that one package takes in this process, once torch is there."""
     import torch
     from torch import nn
 
-    from preheat_compiler.package import ExampleCall, build_package
+    from preheat_compiler.package import DimRange, ExampleCall, build_package
     from preheat_runtime.levers import Levers
 
     class Block(nn.Module):
@@ -59,14 +60,15 @@ def build(batch: int, mode: str) -> float:
             return x + self.down(nn.functional.gelu(self.up(self.between(x))))
 
     net = nn.Sequential(Block(), Block()).eval()
-    example = ExampleCall(args=(torch.randn(batch, 64, 256),))
+    example = ExampleCall(args=(torch.randn(low, 64, 256),))
+    ranges = None if low == high else {"input": {0: DimRange(name="batch", minimum=low, maximum=high)}}
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as out, torch.no_grad():
-        build_package(net, example, dynamic_shapes=None, out=Path(out), cpu_isa="X86_64_V3", levers=Levers(mode=mode))
+        build_package(net, example, dynamic_shapes=ranges, out=Path(out), cpu_isa="X86_64_V3", levers=Levers(mode=mode))
     return time.perf_counter() - begin
 
 
-def in_a_process(batch: int, mode: str, work: Path) -> float:
+def in_a_process(sizes: tuple[int, int], mode: str, work: Path) -> float:
     """The same in a fresh process, whose caches are below `work`."""
     place = work / "build"
     for folder in ("inductor", "ccache", "tmp"):
@@ -75,32 +77,31 @@ def in_a_process(batch: int, mode: str, work: Path) -> float:
         "TORCHINDUCTOR_CACHE_DIR": str(place / "inductor"), "CCACHE_DIR": str(place / "ccache"), "TMPDIR": str(place / "tmp"),
         "CCACHE_NOHASHDIR": "1", "CCACHE_BASEDIR": str(place), "PATH": f"{CCACHE}{os.pathsep}{os.environ['PATH']}", "PREHEAT_DISABLE": "1",
     }  # fmt: skip
-    words = [sys.executable, __file__, "--child", str(batch), mode]
+    words = [sys.executable, __file__, "--child", *map(str, sizes), mode]
     done = subprocess.run(words, env=env, check=True, capture_output=True, text=True)
     return float(done.stdout.split()[-1])
 
 
-def compare(mode: str, rounds: int, shuffle: random.Random) -> dict[str, Any]:
+def compare(shape: str, mode: str, rounds: int, shuffle: random.Random) -> dict[str, Any]:
     """Seconds of each way, and its ratio to building from nothing."""
     root = Path(tempfile.mkdtemp(prefix="preheat-new-bucket-"))
     try:
-        left: dict[int, Path] = {}
-        for batch in (KNOWN, NEW):
+        left: list[Path] = []
+        for sizes in BUCKETS[shape]:
             work = root / "work"
-            in_a_process(batch, mode, work)
-            left[batch] = root / f"left-{batch}"
-            work.rename(left[batch])
+            in_a_process(sizes, mode, work)
+            left.append(work.rename(root / f"left-{len(left)}"))
         seconds: dict[str, list[float]] = {way: [] for way in WAYS}
         for turn in range(rounds):
             for way, source in shuffle.sample(sorted(WAYS.items()), len(WAYS)):
                 work = root / "work"  # one path for all: some of it is in the keys
                 if source is not None:
                     shutil.copytree(left[source], work, symlinks=True)
-                seconds[way].append(in_a_process(NEW, mode, work))
+                seconds[way].append(in_a_process(BUCKETS[shape][1], mode, work))
                 shutil.rmtree(work)
             last = ", ".join(f"{way} {seconds[way][-1]:.1f} s" for way in WAYS)
-            print(f"{mode} {turn + 1}/{rounds}: {last}", flush=True)
-        size = sum(file.stat().st_size for file in left[KNOWN].rglob("*") if file.is_file())
+            print(f"{mode}, {shape} {turn + 1}/{rounds}: {last}", flush=True)
+        size = sum(file.stat().st_size for file in left[0].rglob("*") if file.is_file())
     finally:
         shutil.rmtree(root, ignore_errors=True)
     ratios = {
@@ -109,6 +110,8 @@ def compare(mode: str, rounds: int, shuffle: random.Random) -> dict[str, Any]:
         if way != "nothing"
     }
     return {
+        "mode": mode,
+        "bucket": shape,
         "seconds": {way: median_interval(taken).estimate for way, taken in seconds.items()},
         "ratios": ratios,
         "bytes": size,
@@ -122,19 +125,21 @@ def report(results: dict[str, Any]) -> str:
         "",
         (
             f"Commit {results['commit']}, {results['date']}, {results['machine']}. Two transformer blocks (width 256, 64 tokens), a package for batch "
-            f"{NEW}, {results['rounds']} interleaved rounds, medians; seconds once torch is imported. Carried over are all caches of Inductor and of "
-            f"the C++ compiler, left by batch {KNOWN} or by batch {NEW} itself. `python benchmarks/new_bucket.py` makes this file."
+            f"4, or 16 to 64; {results['rounds']} interleaved rounds, medians; seconds once torch is imported. Carried over are all caches of Inductor and of "
+            f"the C++ compiler, left by batch 2, or 2 to 8, or by the same package. `python benchmarks/new_bucket.py` makes this file."
         ),
         "",
-        "| mode | from nothing, s | with another bucket's caches, ÷ nothing | with the same bucket's, ÷ nothing | caches, MB |",
-        "|---|---|---|---|---|",
+        "| mode | bucket | from nothing, s | with another bucket's caches, ÷ nothing | with the same bucket's, ÷ nothing | caches, MB |",
+        "|---|---|---|---|---|---|",
     ]
-    for mode, seen in results["modes"].items():
+    for seen in results["rows"]:
         cells = [
             f"{ratio['estimate']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
             for ratio in (seen["ratios"][way] for way in ("another bucket's", "the same bucket's"))
         ]
-        lines.append(f"| {mode} | {seen['seconds']['nothing']:.1f} | {' | '.join(cells)} | {seen['bytes'] / 1e6:.0f} |")
+        lines.append(
+            f"| {seen['mode']} | {seen['bucket']} | {seen['seconds']['nothing']:.1f} | {' | '.join(cells)} | {seen['bytes'] / 1e6:.0f} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -145,18 +150,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--modes", nargs="+", default=MODES)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "measured")
-    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child is not None:
-        print(build(int(options.child[0]), options.child[1]))
+        print(build(int(options.child[0]), int(options.child[1]), options.child[2]))
         return 0
     if not CCACHE.is_dir():
         raise SystemExit("ccache is not installed (Debian: ccache); the lab installs it: make cluster-up")
     shuffle = random.Random(options.seed)
-    modes = {mode: compare(mode, options.rounds, shuffle) for mode in options.modes}
+    rows = [compare(shape, mode, options.rounds, shuffle) for mode in options.modes for shape in BUCKETS]
     results = {
         "commit": commit(), "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(), "machine": machine(),
-        "rounds": options.rounds, "seed": options.seed, "modes": modes,
+        "rounds": options.rounds, "seed": options.seed, "rows": rows,
     }  # fmt: skip
     (options.out / "new-bucket.json").write_text(json.dumps(results, indent=1) + "\n")
     (options.out / "new-bucket.md").write_text(report(results))

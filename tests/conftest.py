@@ -2,10 +2,12 @@
 
 They start nothing by themselves; a test that asks for one, and is run without a cluster, fails and says what to run.
 
-`make test` runs in three workers: the end-to-end tests, which mostly wait for compile Jobs that keep one core busy, and
-beside them all the rest.
+`make test` runs in three workers: the end-to-end tests, one after the other, and beside them all the rest. The chain of the
+former is the longest, so the rest gets out of its way.
 """
 
+import os
+from functools import cache
 from typing import Any
 
 import pytest
@@ -40,6 +42,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return folder(nodeid)
 
     return ByFolder(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave the processors to the end-to-end tests' pods, where those run beside this worker."""
+    if "PYTEST_XDIST_WORKER" in os.environ and folder(item.nodeid) != "tests/e2e":
+        _step_back()
+
+
+@cache
+def _step_back() -> None:
+    os.nice(10)
 
 
 def folder(nodeid: str) -> str:

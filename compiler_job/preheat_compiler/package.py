@@ -32,6 +32,7 @@ from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, DimRange, Package
 from .levers import as_served, inductor_options
 from .package_call import ExampleCall, PlannedCall, narrowed, plan_call
 from .package_cpu import inductor_settings, require_compiler, require_cpu, vector_code
+from .package_device import without_regex
 from .package_effects import prints
 from .package_errors import (
     CompileFailed,
@@ -289,7 +290,7 @@ def _compile(program: Any, library: Path, *, cpu_isa: str, options: Mapping[str,
     known = torch._inductor.config.get_config_copy()
     ours = {name: value for name, value in (_WEIGHTLESS | _LEAN).items() if name in known}
     settings = {**options, **ours, **inductor_settings(cpu_isa)}
-    with tempfile.TemporaryDirectory(prefix="preheat-package-") as scratch, vector_code(cpu_isa), _both_at_once():
+    with tempfile.TemporaryDirectory(prefix="preheat-package-") as scratch, vector_code(cpu_isa), _quick_objects():
         archive = Path(scratch) / "model.pt2"
         try:
             with warnings.catch_warnings():
@@ -304,10 +305,14 @@ def _compile(program: Any, library: Path, *, cpu_isa: str, options: Mapping[str,
         _take_library(archive, library)
 
 
-def _both_at_once() -> AbstractContextManager[None]:
+@contextmanager
+def _quick_objects() -> Iterator[None]:
     from torch._inductor import cpp_builder
 
-    return wrapper_beside_kernels(getattr(cpp_builder, "CppBuilder", None)) if room_for_two() else nullcontext()
+    builders = getattr(cpp_builder, "CppBuilder", None)
+    beside = wrapper_beside_kernels(builders) if room_for_two() else nullcontext()
+    with without_regex(builders, Path(torch.__file__).parent / "include"), beside:
+        yield
 
 
 def _take_library(archive: Path, library: Path) -> None:

@@ -234,6 +234,11 @@ def test_nothing_is_baked_in(trap_package):
     assert info.size_bytes == sum((folder / name).stat().st_size for name in info.files)
 
 
+def test_no_engine_for_regular_expressions_is_compiled_into_it(trap_package):
+    folder, _ = trap_package
+    assert b"basic_regex" not in (folder / "model.so").read_bytes()
+
+
 @torch.no_grad()
 def test_a_package_answers_for_random_weights(trap_package, nets):
     folder, _ = trap_package
