@@ -84,7 +84,7 @@ ARCHITECTURES = (
         name="bert", factory="language:bert", dims=({"name": "length", "min": 8, "max": 128, "multipleOf": 1},),
         args=(tokens(1, "length", high=4000),),
         kwargs=(named("attention_mask", tokens(1, "length", high=2)), named("token_type_ids", NONE)),
-        kind="BaseModelOutputWithPoolingAndCrossAttentions", constants=73, gates=True,
+        kind="BaseModelOutputWithPoolingAndCrossAttentions", constants=73,
     ),
     Architecture(name="llama", factory="language:llama", args=(tokens(1, 64),), kind="CausalLMOutputWithPast", constants=40),
     Architecture(
@@ -108,7 +108,7 @@ ARCHITECTURES = (
         args=(tensor(1, 4, 16, 16), tensor(1, dtype="int64", low="0", high="1000"), tensor(1, 8, 64)),
         kind="UNet2DConditionOutput", constants=208,
     ),
-    Architecture(name="vae_decoder", factory="diffusion:autoencoder", path="decoder", args=(tensor(1, 4, 16, 16),), constants=68),
+    Architecture(name="vae_decoder", factory="diffusion:autoencoder", path="decoder", args=(tensor(1, 4, 16, 16),), constants=68, gates=True),
     Architecture(name="crepe", factory="audio:crepe", args=(tensor(1, 1024),), constants=38, real_size=True, min_speedup="1.05", verdicts=BY_SPEED),
     Architecture(name="lstm_gru", factory="audio:recurrent", args=(tensor(1, 50, 40),), kind="tuple", constants=22),
     Architecture(

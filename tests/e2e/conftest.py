@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING
 
+import kit
 import pytest
 
+from e2e.hardships import Hardships, make_ready
 from e2e.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import kit
 
     from lab import Lab
 
@@ -24,14 +25,36 @@ def world(lab: Lab) -> World:
 
 
 @pytest.fixture(scope="session")
-def ready(world: World) -> Iterator[kit.Kube]:
+def pitches(world: World, request: pytest.FixtureRequest) -> Iterator[dict[str, kit.Kube]]:
+    """Two namespaces in which the example pitch is compiled, to be kept and to be rejected; not waited for.
+
+    Compiling takes most of the time of these tests, so what is needed later begins with the first. Empty when no test
+    that will run needs them.
+    """
+    with contextlib.ExitStack() as stack:
+        found: dict[str, kit.Kube] = {}
+        if any("pitches" in getattr(item, "fixturenames", ()) for item in request.session.items):
+            for name, least in (("kept", "0"), ("rejected", "1000")):
+                kube = found[name] = stack.enter_context(world.namespace(f"pitch-{name}"))
+                kube.apply(kit.deployment("pitch", world.image("pitch"), replicas=0))
+                kube.apply(kit.compiled_model("pitch", keepIf={"minSpeedup": least}))
+        yield found
+
+
+@pytest.fixture(scope="session")
+def through_hardships(world: World, pitches: dict[str, kit.Kube]) -> Iterator[Hardships]:
+    """The model tiny, made ready although a forged Job was in the way and the controller was killed."""
+    with world.namespace("ready") as kube:
+        yield make_ready(world, kube)
+
+
+@pytest.fixture(scope="session")
+def ready(through_hardships: Hardships) -> kit.Kube:
     """A namespace in which the model tiny is ready for its first image; its Deployment has no pods.
 
-    Compiling takes most of the time of these tests, so those that need no compile of their own share this one.
+    Tests that need no compile of their own share this one.
     """
-    with world.namespace("ready") as found:
-        world.ready_tiny(found)
-        yield found
+    return through_hardships.kube
 
 
 @pytest.fixture

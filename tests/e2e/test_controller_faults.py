@@ -2,63 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import kit
 import pytest
 
+from e2e.hardships import finished, start, the_job
+
 if TYPE_CHECKING:
+    from e2e.hardships import Hardships
     from e2e.world import World
 
 pytestmark = pytest.mark.cluster
 
 
-def controllers(world: World) -> list[str]:
-    """The uids of the controller's pods."""
-    return [p["metadata"]["uid"] for p in world.admin.list("pods", world.installed.controller_selector)]
-
-
-def the_job(kube: kit.Kube) -> dict[str, Any] | None:
-    found = kube.list("jobs")
-    assert len(found) <= 1, "one Job for a target"
-    return found[0] if found else None
-
-
-def finished(kube: kit.Kube) -> bool:
-    job = the_job(kube)
-    return bool(job) and kit.condition(job, "Complete").get("status") == "True"
-
-
-def start(world: World, kube: kit.Kube) -> str:
-    image = world.image("tiny")
-    kube.apply(kit.deployment("tiny", image, label="tiny", replicas=0))
-    kube.apply(kit.compiled_model("tiny", keepIf={"minSpeedup": "0"}))
-    return image
-
-
 def test_killed_after_it_created_the_job_and_down_from_the_publish_to_the_status_write(
-    world: World, kube: kit.Kube
+    through_hardships: Hardships,
 ) -> None:
-    image = start(world, kube)
-    job = kit.wait_for("the Job", lambda: the_job(kube), timeout=60, every=0.05)
-    killed = controllers(world)[0]
-    world.kill_controller()
-    kit.wait_for("the killed one to go", lambda: killed not in controllers(world), timeout=60)
-    world.wait_controller()
-    kit.wait_for(
-        "the one that follows to adopt the Job",
-        lambda: kit.condition(kube.get("compiledmodel", "tiny"), "Progressing").get("reason") == "Compiling",
-        timeout=60,
-    )
-    with world.controller_down():
-        kit.wait_for("the Job's end", lambda: finished(kube), timeout=600, every=2)
-        model = kube.get("compiledmodel", "tiny")
-        assert model is not None
-        assert [r["state"] for r in model["status"]["revisions"]] != ["Ready"]
-    kit.wait_ready_model(kube, "tiny", image=image)
-    after = the_job(kube)
-    assert after is not None
-    assert after["metadata"]["uid"] == job["metadata"]["uid"]
+    seen = through_hardships
+    assert seen.states_while_down != ("Ready",), "nobody was there to say so"
+    assert seen.after is not None
+    assert seen.after["metadata"]["uid"] == seen.before["metadata"]["uid"]
+    assert seen.others == 0, "nothing was compiled twice"
 
 
 @pytest.mark.soak

@@ -90,10 +90,9 @@ def cents(hertz: float, reference: float) -> float:
     return 1200 * math.log2(hertz / reference)
 
 
-def test_a_pitch_tracker_hears_440_hertz_hot_and_rejected(world: World, kube: kit.Kube) -> None:
+def test_a_pitch_tracker_hears_440_hertz_hot_and_rejected(world: World, pitches: dict[str, kit.Kube]) -> None:
     image = world.image("pitch")
-    kube.apply(kit.deployment("pitch", image, replicas=0))
-    kube.apply(kit.compiled_model("pitch", keepIf={"minSpeedup": "0"}))
+    kube = pitches["kept"]
     kept = kit.wait_ready_model(kube, "pitch", image=image)["status"]["targets"][0]
     assert kept["verdict"] == "Kept"
     hot = one_pod(kube, "pitch", image, label="pitch", env=SHOW_IMPORTS)
@@ -107,7 +106,8 @@ def test_a_pitch_tracker_hears_440_hertz_hot_and_rejected(world: World, kube: ki
     assert compiled_something(kube, cold.pod) != ""
     assert abs(cents(cold.answer["hertz"], 440)) < 20
 
-    kube.apply(kit.compiled_model("pitch", keepIf={"minSpeedup": "1000"}))
+    kit.scale(kube, "pitch", 0)
+    kube = pitches["rejected"]
     rejected = kit.wait_ready_model(kube, "pitch", image=image)["status"]["targets"][0]
     assert (rejected["verdict"], rejected["reason"]) == ("Rejected", "SpeedupBelowMinimum")
     eager = one_pod(kube, "pitch", image, label="pitch", env=SHOW_IMPORTS)

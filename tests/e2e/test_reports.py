@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import kit
 import pytest
 
+from e2e.world import QUICK
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-# What torch's own torch.compile does is not the matter here, so it need not take a minute.
-QUICK = {"PREHEAT_SERVING": "onMiss=Eager"}
 TOKEN = "/var/run/secrets/preheat.dev/reports/token"
 
 

@@ -41,6 +41,10 @@ def wait_degraded(kube: kit.Kube, reason: str, *, timeout: float) -> dict[str, A
     return found
 
 
+# Where what torch's own torch.compile does is not the matter, it need not take half a minute.
+QUICK = {"PREHEAT_SERVING": "onMiss=Eager"}
+
+
 @dataclass(kw_only=True)
 class World:
     """A lab with Preheat in it."""
@@ -76,13 +80,6 @@ class World:
     def tenant(self, namespace: str) -> str:
         """The prefix of everything that the namespace has in the store."""
         return f"v1/{self.installed.cluster_id}.{namespace}"
-
-    def ready_tiny(self, kube: kit.Kube) -> None:
-        """Declare the model tiny, kept whatever its speed, and wait until it is ready."""
-        image = self.image("tiny")
-        kube.apply(kit.deployment("tiny", image, label="tiny", replicas=0))
-        kube.apply(kit.compiled_model("tiny", keepIf={"minSpeedup": "0"}))
-        kit.wait_ready_model(kube, "tiny", image=image)
 
     @contextlib.contextmanager
     def without_secret(self, kube: kit.Kube, name: str) -> Iterator[None]:

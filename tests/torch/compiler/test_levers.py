@@ -96,6 +96,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Job:
         torch={
             "arguments": ARGUMENTS,
             "mode": "MaxAutotuneNoCudagraphs",
+            "autotuneTimeoutSeconds": 1,  # that it tunes is seen elsewhere; each kernel tried takes seconds
             "options": [{"name": "epilogue_fusion", "value": "false"}, {"name": "max_fusion_size", "value": "8"}],
         },
         keepIf={"minSpeedup": "0", "maxGraphBreaks": 0},
