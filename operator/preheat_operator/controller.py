@@ -25,7 +25,7 @@ from preheat_operator.cluster.keys import Key, ModelKey, NamespaceKey
 from preheat_operator.cluster.queue import WorkQueue
 from preheat_operator.cluster.reconciler import Reconciler
 from preheat_operator.cluster.resync import Resync
-from preheat_operator.plan.attention import needs_attention
+from preheat_operator.plan.attention import needs_attention, tells_of_its_model
 from preheat_operator.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from preheat_operator.cluster.client import Api
 
 _LOG = logging.getLogger(__name__)
+# What many pods of a roll-out say at once is read once.
+_LISTEN_SECONDS = 5.0
 
 
 class Backoffs:
@@ -81,6 +83,8 @@ def routes(reconciler: Reconciler, resync: Resync) -> kopf.OperatorRegistry:
     async def on_pod(namespace: str, body: Mapping[str, Any], **_: Any) -> None:
         if needs_attention(body):
             queue.add(NamespaceKey(namespace))
+        if model := tells_of_its_model(body):
+            queue.add(ModelKey(namespace, model), delay=_LISTEN_SECONDS)
 
     async def on_index(namespace: str, **_: Any) -> None:
         queue.add(NamespaceKey(namespace))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from preheat_operator.api import names
-from preheat_operator.containers import sources, supervised
+from preheat_operator.containers import sources, supervised, termination
 from preheat_operator.containers.files import remove
 from preheat_operator.containers.receipt import FAILED, FETCHED, NO_REVISION, Receipt
 from preheat_runtime.manifest import is_digest
@@ -76,6 +76,8 @@ def main() -> int:
             (directory / ".attempt").unlink(missing_ok=True)
     except OSError as error:
         sys.stderr.write(f"preheat-fetch: fetch.json cannot be written: {error}\n")
+    with contextlib.suppress(OSError):  # the receipt is what the pod needs
+        termination.note(receipt.termination_message(), env)
     sys.stdout.write(receipt.log_line(env) + "\n")
     sys.stdout.flush()
     return 0

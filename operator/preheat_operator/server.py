@@ -1,6 +1,7 @@
 """The server process: takes pods' reports of how they were served, and serves what it counted of them.
 
-Why it exists: whether a fleet starts hot is asked of a dashboard, not of a thousand logs. It has no state to lose and
+Why it exists: whether a fleet starts hot is asked of a dashboard, not of a thousand logs; and a revision that answers wrong
+is taken back by the controller, which learns of it from the pods that the server notes it on. It has no state to lose and
 decides nothing: with all replicas down, pods start and answer as before, and their logs say the same. Two ports: one
 that pods talk to (TLS, a token), one for Prometheus and the kubelet.
 """
@@ -53,6 +54,7 @@ class Server:
         context = self._certificate.context if self._certificate else None
         reports = await self._listen(self._intake.application(), self._settings.reports_port, context)
         metrics = await self._listen(self._side(), self._settings.metrics_port, None)
+        self._tasks.append(asyncio.create_task(self._intake.notes.run()))
         if self._certificate:
             self._tasks.append(asyncio.create_task(self._certificate.keep_fresh()))
         self.ready = True
@@ -125,7 +127,7 @@ async def run(settings: ServerSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    async with connect() as api:
+    async with connect(manager="preheat-server") as api:
         server = Server(settings, api)
         try:
             ports = await server.start()

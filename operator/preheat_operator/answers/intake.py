@@ -1,4 +1,4 @@
-"""Takes reports over HTTP: who are you, not too often, what do you say, counted.
+"""Takes reports over HTTP: who are you, not too often, what do you say, noted on the pod and counted.
 
 Why it exists: the order matters. Nothing of a body is read before its sender is known, and nothing is asked of the API
 server that was asked a moment ago. Every answer is short; the sender does not wait for it, and says it to nobody.
@@ -18,6 +18,7 @@ from preheat_operator.answers import identity
 from preheat_operator.answers.identity import Known, Pod, Refused
 from preheat_operator.answers.limits import REVIEWS, Limiter, Limits
 from preheat_operator.answers.message import MAX_BODY_BYTES, MessageError, parse
+from preheat_operator.answers.noting import Notes, NotNoted
 from preheat_operator.cluster.client import ApiError, path_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Intake:
         limits: Limits | None = None,
         known: Known | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._api = api
         self._metrics = metrics
@@ -58,6 +60,7 @@ class Intake:
         self._limits = limits or Limits()
         self._known = known or Known()
         self._clock = clock
+        self.notes = Notes(api=api, clock=lambda: self._clock(), wall=wall)
         self._reviews = Limiter(REVIEWS)
         self._asking = asyncio.Semaphore(_REVIEWS_AT_ONCE)
         self._at_once = 0
@@ -103,6 +106,10 @@ class Intake:
             return self._refused("body", 400, str(error))
         except TimeoutError:
             return self._refused("body", 408, "the body did not come")
+        try:
+            await self.notes.add(pod, message)
+        except NotNoted as error:
+            return self._refused("unavailable", 503, str(error), retry=10)
         self._metrics.add(pod.namespace, message)
         return web.Response(status=204)
 

@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+from preheat_operator.api import served
+from preheat_operator.api.served import Served
 from preheat_runtime.reasons import CLASSES, OTHER, OUTCOMES
 
 VERSION: Final = 1
@@ -22,8 +24,7 @@ _MAX_COUNT: Final = 10**9
 _MAX_BYTES: Final = 2**50
 _MAX_SECONDS: Final = 86400.0
 _MODEL: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_TENSOR: Final = r"(?:bool|u?int(?:8|16|32|64)|float(?:16|32|64)|bfloat16|complex(?:32|64|128)|float8_\w{1,12})\[(?:\d{1,10}(?:,\d{1,10}){0,7})?\]"
-_SHAPE: Final = re.compile(rf"{_TENSOR}(?: {_TENSOR}){{0,7}}(?: more)?|none|other")
+_SHAPE: Final = re.compile(served.SHAPE)
 OTHER_SHAPE: Final = "other"
 
 
@@ -35,7 +36,8 @@ class MessageError(ValueError):
 class Answer:
     """How a call was answered: the first of a process (`first`), of a bucket, or one that was answered otherwise.
 
-    `outcome` and `reason` are from closed lists; `seconds` is the call's own time, `size` the artifact's in bytes.
+    `outcome` and `reason` are from closed lists; `seconds` is the call's own time, `size` the artifact's in bytes,
+    `target` whose artifact it was, as `module/bucket/hardware`.
     """
 
     first: bool
@@ -43,16 +45,42 @@ class Answer:
     reason: str
     seconds: float | None = None
     size: int | None = None
+    target: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """One report: answers, faults of the runtime, and how many calls no bucket was for, by shape."""
+    """One report: answers, faults of the runtime, and how many calls no bucket was for, by shape.
+
+    `wrong` are the targets that answered otherwise than eager, `steady` how many times the compile Job's median later answers
+    take, `modules` whose calls the shapes are of. `answered` counts calls that an artifact answered. `node`: what nothing fitted.
+    """
 
     model: str
     answers: tuple[Answer, ...] = ()
     errors: int = 0
     uncovered: tuple[tuple[str, int], ...] = ()
+    modules: tuple[str | None, ...] = ()
+    wrong: tuple[str, ...] = ()
+    steady: tuple[tuple[str, float], ...] = ()
+    answered: int = 0
+    node: tuple[tuple[str, str], ...] = ()
+
+    def served(self, hour: int) -> Served:
+        """What of it is noted on the pod; `hour` is the number of the present hour since 1970."""
+        total = Served(hour=hour)
+        for answer in self.answers:
+            first = {answer.target: answer.seconds} if answer.target and answer.seconds is not None else {}
+            one = Served(hour=hour, answers={f"{answer.outcome}/{answer.reason}": 1}, first=first)
+            total = served.gather(total, one, hour=hour) if answer.first else total
+        modules = (*self.modules, *[None] * len(self.uncovered))
+        for (shape, count), module in zip(self.uncovered, modules, strict=False):
+            call = Served(hour=hour, uncovered={served.call_of(module, shape): count})
+            total = served.gather(total, call, hour=hour)
+        rest = Served(
+            hour=hour, wrong=self.wrong, steady=dict(self.steady), answered=self.answered, node=dict(self.node)
+        )
+        return served.gather(total, rest, hour=hour)
 
 
 def parse(body: bytes) -> Message:
@@ -78,7 +106,28 @@ def parse(body: bytes) -> Message:
         answers=answers,
         errors=sum(record.get("event") == "preheat-error" for record in records),
         uncovered=tuple(_count(entry, f"uncovered[{i}]") for i, entry in enumerate(counts)),
-    )
+        modules=tuple(str(entry["module"]) if isinstance(entry.get("module"), str) else None for entry in counts),
+        wrong=tuple(t for r in records if r.get("event") == "preheat-mismatch" and (t := _target(r)) is not None),
+        steady=tuple(
+            (target, ratio) for i, r in enumerate(records) if r.get("event") == "preheat-steady"
+            and (target := _target(r)) is not None and (ratio := _number(r, "timesTheJobs", f"records[{i}]", 1e6)) is not None
+        ),
+        answered=_answered(data),
+        node=tuple(served.facts(data.get("node")).items()),
+    )  # fmt: skip
+
+
+def _target(record: dict[str, Any]) -> str | None:
+    parts = [record.get(name) for name in ("module", "bucket", "hardware")]
+    target = "/".join(part for part in parts if isinstance(part, str))
+    return target if served.is_target(target) else None
+
+
+def _answered(data: dict[str, Any]) -> int:
+    value = data.get("answered", 0)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_COUNT:
+        raise MessageError(f"answered: must be a whole number from 0 to {_MAX_COUNT}")
+    return value
 
 
 def _list(data: dict[str, Any], name: str, most: int) -> list[dict[str, Any]]:
@@ -99,6 +148,7 @@ def _answer(record: dict[str, Any], at: str) -> Answer:
         reason=reason if isinstance(reason, str) and reason in CLASSES else OTHER,
         seconds=_number(record, "firstAnswerSeconds", at, _MAX_SECONDS),
         size=_size(record, at),
+        target=_target(record),
     )
 
 

@@ -79,6 +79,10 @@ class Metrics:
             "preheat_runtime_errors", "Faults of the runtime itself; the calls were answered by torch.",
             of_a_model, registry=self.registry,
         )  # fmt: skip
+        self._wrong = Counter(
+            "preheat_wrong_answers", "Packages that answered otherwise than eager, and are out of use in that process.",
+            of_a_model, registry=self.registry,
+        )  # fmt: skip
         self._reports = Counter("preheat_reports", "Reports that were taken.", ("namespace",), registry=self.registry)
         self._refused = Counter(
             "preheat_reports_refused", "Reports that were not taken, by why.", ("why",), registry=self.registry
@@ -99,6 +103,8 @@ class Metrics:
                 self._bytes.labels(namespace, model, answer.outcome).set(answer.size)
         if message.errors:
             self._errors.labels(namespace, model).inc(message.errors)
+        if message.wrong:
+            self._wrong.labels(namespace, model).inc(len(message.wrong))
         for shape, count in message.uncovered:
             told = self._shapes.value((namespace, model), shape, otherwise=OTHER_SHAPE)
             self._uncovered.labels(namespace, model, told).inc(count)

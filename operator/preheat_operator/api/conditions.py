@@ -51,6 +51,14 @@ class ConditionReason(StrEnum):
     TARGETS_FAILED = "TargetsFailed"
     ALL_TARGETS_FAILED = "AllTargetsFailed"
 
+    # What pods say of what they got.
+    REVISION_TAKEN_BACK = "RevisionTakenBack"
+    PODS_MISS = "PodsMiss"
+    FIRST_ANSWERS_SLOW = "FirstAnswersSlow"
+    ANSWERS_SLOW = "AnswersSlow"
+    SHAPES_NOT_COVERED = "ShapesNotCovered"
+    HARDWARE_NOT_COVERED = "HardwareNotCovered"
+
     # The cluster, the store or Preheat's installation must be looked at.
     NO_CAPACITY = "NoCapacity"
     STORE_CREDENTIALS_MISSING = "StoreCredentialsMissing"
@@ -93,13 +101,27 @@ _UNDER_WAY = frozenset(
 )
 _HELD_BACK = frozenset({ConditionReason.SUSPENDED})
 
+NOTICES = (
+    ConditionReason.HARDWARE_NOT_COVERED,
+    ConditionReason.PODS_MISS,
+    ConditionReason.SHAPES_NOT_COVERED,
+    ConditionReason.FIRST_ANSWERS_SLOW,
+    ConditionReason.ANSWERS_SLOW,
+)
+"""What pods say that needs a person and changes nothing by itself, what matters most first."""
+
 # Which reasons a condition may carry with a status.
 REASONS_OF_CONDITION: dict[tuple[ConditionType, str], frozenset[ConditionReason]] = {
     (ConditionType.READY, "True"): frozenset({ConditionReason.REVISION_READY, ConditionReason.NOTHING_KEPT}),
     (ConditionType.READY, "False"): _BLOCKED
     | _UNDER_WAY
     | _HELD_BACK
-    | {ConditionReason.IMAGE_PYTHON_PATH_UNSUPPORTED, ConditionReason.INJECTION_PAUSED, ConditionReason.INDEX_FULL},
+    | {
+        ConditionReason.IMAGE_PYTHON_PATH_UNSUPPORTED,
+        ConditionReason.INJECTION_PAUSED,
+        ConditionReason.INDEX_FULL,
+        ConditionReason.REVISION_TAKEN_BACK,
+    },
     (ConditionType.PROGRESSING, "True"): _UNDER_WAY,
     (ConditionType.PROGRESSING, "False"): _BLOCKED | _HELD_BACK | {ConditionReason.COMPLETE},
     (ConditionType.DEGRADED, "True"): _BLOCKED
@@ -108,6 +130,8 @@ REASONS_OF_CONDITION: dict[tuple[ConditionType, str], frozenset[ConditionReason]
         ConditionReason.IMAGE_PYTHON_PATH_UNSUPPORTED,
         ConditionReason.INJECTION_PAUSED,
         ConditionReason.INDEX_FULL,
+        ConditionReason.REVISION_TAKEN_BACK,
+        *NOTICES,
     },
     (ConditionType.DEGRADED, "False"): frozenset({ConditionReason.AS_EXPECTED}),
 }

@@ -109,12 +109,13 @@ class Suspend(StrEnum):
 
 
 class RevisionState(StrEnum):
-    """Where a revision stands; Ready and Failed are final."""
+    """Where a revision stands; Ready, Failed and TakenBack are final. TakenBack was Ready, until its pods were wrong or crashed."""
 
     PENDING = "Pending"
     COMPILING = "Compiling"
     READY = "Ready"
     FAILED = "Failed"
+    TAKEN_BACK = "TakenBack"
 
 
 class HardwareState(StrEnum):

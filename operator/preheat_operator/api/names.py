@@ -28,6 +28,8 @@ ANNOTATION_CONTAINER: Final = "preheat.dev/container"
 # Set by admission on pods, and by nobody else but the controller.
 ANNOTATION_MANIFEST: Final = "preheat.dev/manifest"
 ANNOTATION_INJECTED: Final = "preheat.dev/injected"
+# Set by the server on pods: how a pod says it was served (`api.served`).
+ANNOTATION_SERVED: Final = "preheat.dev/served"
 MANIFEST_NONE: Final = "none"
 INJECTED_YES: Final = "yes"
 INJECTED_NO_PREFIX: Final = "no: "

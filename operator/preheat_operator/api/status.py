@@ -47,6 +47,43 @@ class RevisionHardware(ApiModel):
     manifest: Digest | None = Field(default=None, description="Digest of the manifest this profile's Job published.")
 
 
+class RevisionServed(ApiModel):
+    """How many pods were given a revision, and how those that exist say they were served."""
+
+    pods: int = Field(default=0, ge=0, description="Pods that run with it now. Default: 0.")
+    most: int = Field(default=0, ge=0, description="The most that ran with it at once. Default: 0.")
+    hot: int = Field(default=0, ge=0, description="Of pods, those that report a first answer from a package. Default: 0.")
+    warm: int = Field(default=0, ge=0, description="From compiler caches. Default: 0.")
+    eager: int = Field(default=0, ge=0, description="From the module itself. Default: 0.")
+    cold: int = Field(default=0, ge=0, description="Compiled from nothing. Default: 0.")
+    wrong: int = Field(default=0, ge=0, description="Of pods, those that report a wrong answer. Default: 0.")
+    crashed: int = Field(
+        default=0, ge=0, description="Of pods, those whose container was ended by a fault of its code lately. Default: 0."
+    )
+
+
+class TakenBack(ApiModel):
+    """Why pods are no longer given a revision: what was so when that was decided. It stays, also when the pods are gone."""
+
+    at: datetime = Field(description="When it was decided.")
+    pods: int = Field(ge=0, description="Pods that ran with the revision then.")
+    wrong: int = Field(default=0, ge=0, description="Of those, the ones that reported a wrong answer. Default: 0.")
+    crashed: int = Field(
+        default=0, ge=0, description="Of those, the ones whose container was ended by a fault of its code. Default: 0."
+    )
+    targets: tuple[Annotated[str, Field(max_length=191)], ...] = Field(
+        default=(), max_length=4, description="Which packages answered wrong, as module/bucket/hardware. Default: none."
+    )
+
+
+class Notice(ApiModel):
+    """What pods say of a revision that needs a person, and changes nothing by itself."""
+
+    reason: str = Field(max_length=63, description="What it is: one of the reasons of the condition Degraded.")
+    since: datetime = Field(description="Since when it is so.")
+    message: str = Field(max_length=1024, description="The numbers, with what to do about it.")
+
+
 class Revision(ApiModel):
     """The artifacts and verdicts of one spec and one image; immutable once Ready."""
 
@@ -58,7 +95,7 @@ class Revision(ApiModel):
     created: datetime = Field(description="When the revision was first seen to be needed.")
     cause: str = Field(max_length=63, description="What made it necessary: Created, ImageChanged or SpecChanged.")
     state: RevisionState = Field(
-        default=RevisionState.PENDING, description="Pending, Compiling, Ready or Failed. Default: Pending."
+        default=RevisionState.PENDING, description="Pending, Compiling, Ready, Failed or TakenBack. Default: Pending."
     )
     spec_hash: str = Field(max_length=64, description="Hash of the parts of the spec that decide what is compiled.")
     python_path: str | None = Field(
@@ -72,6 +109,9 @@ class Revision(ApiModel):
         json_schema_extra=list_map("name"),
         description="One entry a hardware profile. Default: none.",
     )
+    ready: datetime | None = Field(default=None, description="When it became Ready. Absent: it did not.")
+    served: RevisionServed | None = Field(default=None, description="How its pods are served. Absent: it never had any.")
+    taken_back: TakenBack | None = Field(default=None, description="Why it was taken back. Absent: it was not.")
 
 
 class Target(ApiModel):
@@ -119,4 +159,10 @@ class CompiledModelStatus(ApiModel):
         max_length=MAX_TARGETS,
         json_schema_extra=list_map("module", "bucket", "hardware"),
         description="Verdicts of the newest revision.",
+    )
+    notices: tuple[Notice, ...] = Field(
+        default=(),
+        max_length=8,
+        json_schema_extra=list_map("reason"),
+        description="What pods say that needs a person. Default: nothing.",
     )

@@ -49,8 +49,10 @@ class ApiError(Exception):
 class Api:
     """Requests to one API server. Every method raises ApiError; absent objects are answers, where noted."""
 
-    def __init__(self, client: kubernetes_client.ApiClient) -> None:
+    def __init__(self, client: kubernetes_client.ApiClient, *, manager: str = FIELD_MANAGER) -> None:
+        """`manager` is whom the API server names as the author of changed fields."""
         self._client = client
+        self._manager = manager
 
     async def request(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Any = None, content: str = _JSON
@@ -113,23 +115,23 @@ class Api:
 
     async def create(self, path: str, body: Raw, *, dry_run: bool = False) -> Raw:
         """Create an object in a collection; `dry_run` checks it in the API server and stores nothing."""
-        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        query = {"fieldManager": self._manager, "fieldValidation": "Strict"}
         if dry_run:
             query["dryRun"] = "All"
         return await self.request("POST", path, query=query, body=body)
 
     async def apply(self, path: str, body: Raw) -> Raw:
         """Server-side apply: the object gets these fields from us, and loses those we set before and no longer do."""
-        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        query = {"fieldManager": self._manager, "force": "true"}
         return await self.request("PATCH", path, query=query, body=body, content=_APPLY)
 
     async def merge_patch(self, path: str, body: Raw) -> Raw:
         """JSON merge patch."""
-        return await self.request("PATCH", path, query={"fieldManager": FIELD_MANAGER}, body=body, content=_MERGE_PATCH)
+        return await self.request("PATCH", path, query={"fieldManager": self._manager}, body=body, content=_MERGE_PATCH)
 
     async def json_patch(self, path: str, operations: list[Raw]) -> Raw:
         """JSON patch; with a `test` operation it changes only what was seen."""
-        query = {"fieldManager": FIELD_MANAGER}
+        query = {"fieldManager": self._manager}
         return await self.request("PATCH", path, query=query, body=operations, content=_JSON_PATCH)
 
     async def delete(self, path: str, *, uid: str = "") -> bool:
@@ -147,7 +149,7 @@ class Api:
 
 
 @asynccontextmanager
-async def connect() -> AsyncIterator[Api]:
+async def connect(*, manager: str = FIELD_MANAGER) -> AsyncIterator[Api]:
     """The API server of this pod's cluster, or of `KUBECONFIG` outside of one."""
     configuration = kubernetes_client.Configuration()
     kubeconfig = os.environ.get("KUBECONFIG")
@@ -158,7 +160,7 @@ async def connect() -> AsyncIterator[Api]:
             config_file=kubeconfig, client_configuration=configuration, persist_config=False
         )
     async with kubernetes_client.ApiClient(configuration) as client:
-        yield Api(client)
+        yield Api(client, manager=manager)
 
 
 def path_of(

@@ -49,6 +49,10 @@ class Receipt:
         unfinished.chmod(0o644)
         unfinished.replace(directory / NAME)
 
+    def termination_message(self) -> bytes:
+        """Return what the pod's status shall say: whether the revision came, in the same words as fetch.json."""
+        return json.dumps({"v": 1, "outcome": self.outcome, "reason": self.reason}).encode()
+
     def log_line(self, env: Mapping[str, str]) -> str:
         """Return the line for people and log collectors."""
         fields = self.to_json()

@@ -1,4 +1,5 @@
-"""The termination message of `publish`: how the digest reaches the controller, through the Kubernetes API alone.
+"""Termination messages: how what `publish` made, and whether `fetch` brought it, reaches the controller through the
+Kubernetes API alone.
 
 The kubelet keeps the last 4096 bytes of the file and nothing else, so the message must fit and must be whole.
 """
@@ -63,6 +64,13 @@ def failed(reason: str, message: str) -> bytes:
 def write(message: bytes, env: Mapping[str, str]) -> None:
     """Write the message where the kubelet looks; replaces what an earlier attempt in this container wrote."""
     Path(env.get("PREHEAT_TERMINATION_LOG") or DEFAULT_PATH).write_bytes(message)
+
+
+def note(message: bytes, env: Mapping[str, str]) -> None:
+    """Write the message if the kubelet will look, as it does in every pod. Raises OSError."""
+    path = Path(env.get("PREHEAT_TERMINATION_LOG") or DEFAULT_PATH)
+    if path.exists():
+        path.write_bytes(message)
 
 
 def _line(target: Target) -> str:

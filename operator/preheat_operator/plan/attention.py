@@ -1,4 +1,4 @@
-"""Whether an event about a labelled pod is worth a look at its namespace: most of them are not, and there are many."""
+"""Whether an event about a labelled pod is worth a look at its namespace, or its model: most are not, and there are many."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from preheat_operator.api import names
 from preheat_operator.plan.breaker import STUCK_REASONS
 from preheat_operator.plan.objects import read_pod
+from preheat_operator.plan.watched import has_news
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,3 +22,9 @@ def needs_attention(raw: Mapping[str, Any]) -> bool:
     return names.ANNOTATION_INJECTED not in pod.annotations or (
         fetch is not None and fetch.waiting_reason in STUCK_REASONS
     )
+
+
+def tells_of_its_model(raw: Mapping[str, Any]) -> str:
+    """The model whose status may change by what this pod says or came to; empty for none."""
+    pod = read_pod(dict(raw))
+    return pod.labels.get(names.LABEL_MODEL, "") if has_news(pod) else ""

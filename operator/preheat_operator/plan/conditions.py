@@ -47,6 +47,7 @@ class Standing:
     `revision` is the wanted one, None when there is nothing to compile from; `targets` are its verdicts. `blockers` are notes that need a person
     before anything is compiled; `withholding` ones keep pods from what is compiled; `overlays` need a person and leave
     the rest alone; `settled`: the revision had failed before this pass, so that what was said then still holds.
+    `taken_back` says why the revision was, in words, and `instead` what pods of its image get now.
     """
 
     revision: Revision | None
@@ -57,6 +58,8 @@ class Standing:
     overlays: Sequence[Note] = ()
     withholding: Sequence[Note] = ()
     settled: bool = False
+    taken_back: str = ""
+    instead: Revision | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +130,8 @@ def _claims(standing: Standing, before: Condition | None) -> tuple[_Claim, _Clai
     revision = standing.revision
     if revision is not None and revision.state == RevisionState.READY:
         ready, progressing, troubles = _of_ready(revision, _why(standing.targets))
+    elif revision is not None and revision.state == RevisionState.TAKEN_BACK:
+        ready, progressing, troubles = _of_taken_back(standing)
     elif revision is not None and revision.state == RevisionState.FAILED:
         ready, progressing, troubles = _of_failed(standing, revision, before)
     else:
@@ -167,6 +172,19 @@ def _of_ready(revision: Revision, why: str) -> tuple[_Claim, _Claim, list[_Claim
     reason = ConditionReason.ALL_TARGETS_FAILED
     message = f"{told}; {why}"
     return _Claim(status="False", reason=reason, message=message), complete, troubles
+
+
+def _of_taken_back(standing: Standing) -> tuple[_Claim, _Claim, list[_Claim]]:
+    instead = standing.instead
+    gets = f"revision {instead.name}, the one before it" if instead is not None else "nothing: they compile for themselves"
+    message = (
+        f"{standing.taken_back}; new pods of the image get {gets}. Change the image or the spec, and look at the logs of its "
+        "pods for why"
+    )
+    reason = ConditionReason.REVISION_TAKEN_BACK
+    ready = _Claim(status="False", reason=reason, message=message)
+    complete = _Claim(status="False", reason=ConditionReason.COMPLETE, message=standing.taken_back)
+    return ready, complete, [_Claim(status="True", reason=reason, message=message)]
 
 
 def _of_failed(standing: Standing, revision: Revision, before: Condition | None) -> tuple[_Claim, _Claim, list[_Claim]]:

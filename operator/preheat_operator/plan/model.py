@@ -16,6 +16,7 @@ from preheat_operator.api.index import unsayable_python_path
 from preheat_operator.plan import jobs as job_policy
 from preheat_operator.plan import revision as revisions
 from preheat_operator.plan.conditions import Announcement, Standing
+from preheat_operator.plan.heard import listen
 from preheat_operator.plan.indexnotes import IndexNotes
 from preheat_operator.plan.merge import Joined, join
 from preheat_operator.plan.objects import JobState, JobView, PodView
@@ -23,6 +24,7 @@ from preheat_operator.plan.ownership import Belongings, sort_out
 from preheat_operator.plan.profile import Note, Step, step
 from preheat_operator.plan.status import assemble
 from preheat_operator.plan.termination import TargetName
+from preheat_operator.plan.watched import taken_back_words
 from preheat_operator.plan.workload import NotServing, Serving, serving
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ _REFUSED_AGAIN_SECONDS = 120.0
 class Observed:
     """Everything a decision about one model rests on.
 
-    `jobs` and `pods` carry the model's label, whoever made them. `taken` are names at which the API server has a Job
+    `jobs` and `pods` carry the model's label, whoever made them. `served` are the pods that ask for the model. `taken` are names at which the API server has a Job
     that is not ours, `refused` what it said to Jobs it would not have; both are learned by trying. `troubles` maps
     uids of Jobs and pods to their newest warning Event.
     """
@@ -51,6 +53,7 @@ class Observed:
     workload: dict[str, Any] | None
     jobs: Sequence[JobView] = ()
     pods: Sequence[PodView] = ()
+    served: Sequence[PodView] = ()
     notes: IndexNotes = field(default_factory=IndexNotes)
     troubles: Mapping[str, str] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
@@ -86,7 +89,7 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
         model=model, want=want, jobs=observed.jobs, pods=observed.pods, taken=observed.taken,
         troubles=observed.troubles,
     )  # fmt: skip
-    if current.state == RevisionState.READY:
+    if current.state in (RevisionState.READY, RevisionState.TAKEN_BACK):
         return _conclude(
             observed=observed, belongings=belongings, revision=current, targets=recorded, work=_Work(), settled=False
         )
@@ -97,6 +100,7 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
     revision = current.model_copy(
         update={
             "state": work.joined.state,
+            "ready": observed.now if work.joined.state == RevisionState.READY else None,
             "manifest": work.joined.manifest,
             "python_path": work.python_path if work.has_python_path else current.python_path,
             "hardware": tuple(s.entry for s in work.steps),
@@ -208,6 +212,11 @@ def _conclude(
 ) -> ModelPlan:  # fmt: skip
     """Conditions, status and clearing up, once it is known where the wanted revision stands."""
     model = observed.model
+    history = revisions.history(
+        current=revision, previous=model.status.revisions, limit=model.spec.revision_history_limit
+    )
+    heard = listen(observed, history, targets)
+    history, revision = heard.revisions, heard.revisions[0]
     under_way = revision.state in (RevisionState.PENDING, RevisionState.COMPILING)
     standing = Standing(
         revision=revision,
@@ -218,15 +227,14 @@ def _conclude(
             Note(reason=ConditionReason.TEMPLATE_REFUSED, message=f"the API server refuses the compile Job: {refusal}")
             for refusal in dict.fromkeys(work.refusals)
         ),
-        overlays=_conflict(observed, belongings, under_way=under_way),
+        overlays=(*_conflict(observed, belongings, under_way=under_way), *heard.notes),
         withholding=_withholding(observed, revision),
         settled=settled and revision.state == RevisionState.FAILED,
-    )
-    history = revisions.history(
-        current=revision, previous=model.status.revisions, limit=model.spec.revision_history_limit
+        taken_back=taken_back_words(revision),
+        instead=heard.given(revision.image),
     )
     status, announcements = assemble(
-        model=model, revisions=history, targets=targets, standing=standing, now=observed.now
+        model=model, revisions=history, targets=targets, standing=standing, heard=heard, now=observed.now
     )
     stopping = {
         job.uid: job
@@ -254,13 +262,14 @@ def _conclude(
 
 def _nothing_to_compile_from(observed: Observed, source: NotServing) -> ModelPlan:
     model = observed.model
+    heard = listen(observed, model.status.revisions, model.status.targets)
     standing = Standing(
         revision=None,
         blockers=(Note(reason=source.reason, message=source.message),),
         withholding=_withholding(observed, None),
     )
     status, announcements = assemble(
-        model=model, revisions=model.status.revisions, targets=model.status.targets, standing=standing,
+        model=model, revisions=heard.revisions, targets=model.status.targets, standing=standing, heard=heard,
         now=observed.now,
     )  # fmt: skip
     # Jobs go on: a workload that is deleted and made again within seconds must not cost a compilation.

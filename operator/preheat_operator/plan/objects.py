@@ -57,11 +57,24 @@ class ContainerView:
     message: str = ""
     waiting_reason: str = ""
     waiting_message: str = ""
+    ends: tuple[End, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """How a container ended: now, or before it was restarted the last time."""
+
+    exit_code: int
+    reason: str = ""
+    at: datetime = _NEVER
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodView:
-    """What decisions read of a pod. `owner_uid` is the uid of the controller that made it, `owner_kind` its kind."""
+    """What decisions read of a pod. `owner_uid` is the uid of the controller that made it, `owner_kind` its kind.
+
+    `serves` is the container that Preheat was added to, `node` where the pod is; both empty when there is none.
+    """
 
     name: str
     namespace: str
@@ -78,6 +91,8 @@ class PodView:
     status_message: str = ""
     deleting: bool = False
     holds_result: bool = False
+    serves: str = ""
+    node: str = ""
     containers: dict[str, ContainerView] = field(default_factory=dict)
 
     @property
@@ -148,6 +163,8 @@ def read_pod(raw: Raw) -> PodView:
         status_message=" ".join(str(status[k]) for k in ("reason", "message") if status.get(k)),
         deleting=bool(metadata.get("deletionTimestamp")),
         holds_result=names.FINALIZER_RESULT in (metadata.get("finalizers") or ()),
+        serves=next((str(c.get("name", "")) for c in _mappings(spec.get("containers")) if _is_served(c)), ""),
+        node=str(spec.get("nodeName") or ""),
         containers={str(s.get("name", "")): _read_container(s) for s in statuses},
     )
 
@@ -166,7 +183,8 @@ def parse_time(value: object) -> datetime | None:
 
 
 def _read_container(raw: Raw) -> ContainerView:
-    # A container that was restarted carries how it ended before in lastState; init containers of a Job never restart.
+    # A container that was restarted carries how it ended before in lastState. What a compile pod came to is never there:
+    # init containers of a Job never restart.
     state = _mapping(raw.get("state"))
     terminated, waiting = _mapping(state.get("terminated")), _mapping(state.get("waiting"))
     exit_code = terminated.get("exitCode")
@@ -178,7 +196,23 @@ def _read_container(raw: Raw) -> ContainerView:
         message=str(terminated.get("message", "")),
         waiting_reason=str(waiting.get("reason", "")),
         waiting_message=str(waiting.get("message", "")),
+        ends=_ends(raw),
     )
+
+
+def _is_served(container: Raw) -> bool:
+    return any(entry.get("name") == names.ENV_DIR for entry in _mappings(container.get("env")))
+
+
+def _ends(raw: Raw) -> tuple[End, ...]:
+    found = []
+    for state in ("state", "lastState"):
+        terminated = _mapping(_mapping(raw.get(state)).get("terminated"))
+        code = terminated.get("exitCode")
+        if isinstance(code, int):
+            at = parse_time(terminated.get("finishedAt")) or _NEVER
+            found.append(End(exit_code=code, reason=str(terminated.get("reason", "")), at=at))
+    return tuple(found)
 
 
 def _controller(metadata: Raw) -> tuple[str, str]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 #: Of what is asked of a compile Job; a new one makes every revision a new one.
 FORMAT_VERSION: Final = 1
 _MAX_PREFIX = 40
+_KEPT = (RevisionState.READY, RevisionState.TAKEN_BACK)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +56,9 @@ def history(*, current: Revision, previous: Sequence[Revision], limit: int) -> t
     """The revisions to keep: the current one first, then ready ones, newest first, `limit` in all.
 
     A superseded revision that never became ready is left out: nobody can be given it, and coming back to it should
-    try again.
+    try again. One that was taken back is kept as well: coming back to it must not give it to pods again.
     """
-    kept = [r for r in previous if r.name != current.name and r.state == RevisionState.READY]
+    kept = [r for r in previous if r.name != current.name and r.state in _KEPT]
     return (current, *kept)[:limit]
 
 

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
     from preheat_operator.api.compiledmodel import CompiledModel
     from preheat_operator.api.status import Revision, Target
+    from preheat_operator.plan.heard import Heard
 
 
 def assemble(
-    *, model: CompiledModel, revisions: Sequence[Revision], targets: Sequence[Target], standing: Standing, now: datetime
-) -> tuple[CompiledModelStatus, tuple[Announcement, ...]]:
-    """The next status, and the Events that its conditions are worth."""
+    *, model: CompiledModel, revisions: Sequence[Revision], targets: Sequence[Target], standing: Standing, heard: Heard,
+    now: datetime,
+) -> tuple[CompiledModelStatus, tuple[Announcement, ...]]:  # fmt: skip
+    """The next status, and the Events that its conditions, and what pods say, are worth."""
     current = conditions(
         standing=standing, previous=model.status.conditions, generation=model.metadata.generation, now=now
     )
@@ -32,5 +34,9 @@ def assemble(
         conditions=current,
         revisions=tuple(revisions),
         targets=tuple(sorted(targets, key=lambda t: (t.module, t.bucket, t.hardware)))[:MAX_TARGETS],
+        notices=heard.notices,
     )
-    return status, announcements(previous=model.status.conditions, current=current)
+    # One Event for each reason: a condition that says the same says it with more words.
+    of_conditions = announcements(previous=model.status.conditions, current=current)
+    said = {each.reason for each in of_conditions}
+    return status, (*of_conditions, *(each for each in heard.announcements if each.reason not in said))
