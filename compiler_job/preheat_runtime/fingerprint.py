@@ -180,6 +180,20 @@ def observe(*, cpu_isa: str, device: str = "cpu") -> Fingerprint:
     )
 
 
+def here(*, gpu: bool) -> dict[str, str]:
+    """What this machine is, in the words a hardware profile is chosen by; `gpu`: CUDA is asked as well. Imports torch."""
+    import torch
+
+    found = {"machine": platform.machine()}
+    flags = usable_flags()
+    fitting = [name for name, needed in CPU_CLASSES.items() if needed <= flags]
+    if found["machine"] == "x86_64":
+        found["cpuIsa"] = fitting[-1] if fitting else "below X86_64_V3"
+    if gpu:
+        found["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    return found
+
+
 def _driver_version() -> str | None:
     try:
         words = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").split()

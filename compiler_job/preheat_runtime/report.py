@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from .records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from .sending import Sender
+    from .steady import Steady
     from .uncovered import Uncovered
 
 #: A later outcome of the same module is worth a line too; a process that keeps changing is not worth a flood.
@@ -30,8 +31,9 @@ MAX_LINES = 20
 #: What is sent of a line; no words, which only people read.
 _SENT = (
     "event", "when", "outcome", "reasonClass", "module", "bucket", "hardware", "bytes", "firstAnswerSeconds",
-    "sinceCompileSeconds",
+    "sinceCompileSeconds", "timesTheJobs",
 )  # fmt: skip
+_HARDWARE = ("CpuDiffers", "GpuDiffers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,8 @@ class Reporter:
 
     def _begin(self) -> None:
         """As new, also in a forked child: it is a process of its own, reports for itself, and inherits no lock."""
+        #: Calls that an artifact answered, since they were last sent; threads may lose a few, which no lock is worth.
+        self.by_artifact = 0
         self._lock = threading.Lock()
         self._said: set[tuple[str | None, ...]] = set()
         self._checks: set[tuple[str | None, ...]] = set()
@@ -94,10 +98,24 @@ class Reporter:
             return None  # and nothing is imported for it
         from .sending import Sender
 
-        return Sender(environ, self._take_counts)
+        return Sender(environ, self._take_counts, self._tell)
 
     def _take_counts(self) -> dict[str, int]:
         return self._uncovered.take() if self._uncovered is not None else {}
+
+    def _tell(self, records: Sequence[Mapping[str, object]], counts: Mapping[str, int]) -> dict[str, object]:
+        """What else is sent with these: of what calls the counts are a part, and what was found where nothing fits."""
+        more: dict[str, object] = {}
+        if counts and self._uncovered is not None:
+            more["answered"], self.by_artifact = self.by_artifact, 0
+            more["modules"] = self._uncovered.modules
+        why = {record.get("reasonClass") for record in records}.intersection(_HARDWARE)
+        if why:
+            from .fingerprint import here
+
+            # CUDA is not touched in a process that had no business with it.
+            more["node"] = here(gpu="GpuDiffers" in why)
+        return more
 
     @property
     def model(self) -> str | None:
@@ -121,8 +139,8 @@ class Reporter:
         used = {said[1:3] for said in before}
         return "changed" if answer.bucket is None or (answer.module, answer.bucket) in used else "first-use"
 
-    def uncovered(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Count a call that no bucket is for, by the shapes and dtypes of its tensors."""
+    def uncovered(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], module: str | None = None) -> None:
+        """Count a call that no bucket of this module is for, by the shapes and dtypes of its tensors."""
         # A tensor whose shape cannot be had (a nested one) is not worth an exception.
         with contextlib.suppress(Exception):
             if self._uncovered is None:
@@ -130,9 +148,22 @@ class Reporter:
 
                 with self._lock:
                     self._uncovered = self._uncovered or Uncovered()
-            self._uncovered.add(args, kwargs)
+            self._uncovered.add(args, kwargs, module)
             if self._sender is not None:
                 self._sender.counted()
+
+    def steady(self, steady: Steady) -> None:
+        """Report how long later answers of a package take, beside what the compile Job measured."""
+        self._emit(
+            {
+                "event": "preheat-steady",
+                "module": steady.module,
+                "bucket": steady.bucket,
+                "hardware": steady.hardware,
+                "medianMs": round(steady.median_ms, 4),
+                "timesTheJobs": round(steady.times_the_jobs, 3),
+            }
+        )
 
     def failed(self, what: str, error: BaseException) -> None:
         """Report a failure inside Preheat, once for each kind; the call itself goes on in torch's own way."""

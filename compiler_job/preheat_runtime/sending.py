@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import http.client
@@ -44,13 +44,22 @@ _FORK_WAITS_SECONDS: Final = (1.0, 0.05)
 class Sender:
     """Takes records from any thread. Never raises and never waits for the network."""
 
-    def __init__(self, environ: Mapping[str, str], take_counts: Callable[[], dict[str, int]]) -> None:
-        """`take_counts` gives the counts of calls that no bucket is for, by shape, and forgets them."""
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        take_counts: Callable[[], dict[str, int]],
+        tell: Callable[[list[Mapping[str, object]], Mapping[str, int]], dict[str, Any]] = lambda records, counts: {},
+    ) -> None:
+        """`take_counts` gives the counts of calls that no bucket is for, by shape, and forgets them.
+
+        `tell` gives what else is to be said with these records and counts; `modules` in it says whose each shape is.
+        """
         self._url = environ.get(ENV_URL, "")
         self._token = Path(environ.get(ENV_TOKEN, ""))
         self._ca = environ.get(ENV_CA, "")
         self._model = environ.get("PREHEAT_MODEL", "")
         self._take_counts = take_counts
+        self._tell = tell
         self.enabled = bool(self._url and environ.get(ENV_TOKEN))
         self._begin()
         if self.enabled and hasattr(os, "register_at_fork"):
@@ -130,13 +139,15 @@ class Sender:
     def _deliver(self, records: list[Mapping[str, object]], counts: Mapping[str, int]) -> None:
         import json
 
+        more = self._told(records, counts)
+        modules = more.pop("modules", {})
+        uncovered = [
+            {"shape": shape, "count": count, **({"module": modules[shape]} if shape in modules else {})}
+            for shape, count in counts.items()
+        ]
         message = {
-            "v": 1,
-            "model": self._model,
-            "records": records,
-            "uncovered": [{"shape": shape, "count": count} for shape, count in counts.items()],
-            "dropped": self.dropped,
-        }
+            "v": 1, "model": self._model, "records": records, "uncovered": uncovered, "dropped": self.dropped, **more,
+        }  # fmt: skip
         body = json.dumps(message).encode()
         for wait in (*RETRY_SECONDS, None):
             try:
@@ -153,6 +164,12 @@ class Sender:
                     self._waiting.extendleft(reversed(records))
                 return
         self.dropped += len(records)
+
+    def _told(self, records: list[Mapping[str, object]], counts: Mapping[str, int]) -> dict[str, Any]:
+        try:
+            return self._tell(records, counts)
+        except Exception:  # a driver that does not answer, say: the rest is worth sending
+            return {}
 
 
 def _import() -> None:

@@ -39,12 +39,14 @@ if TYPE_CHECKING:
     from .policy import Serving
     from .regions import RegionalPackage
     from .revision import Candidate, Revision
+    from .steady import Steady
     from .verify import Check
 
 #: So many calls in a row that find the module changed, and it is taken for one that changes with every call.
 MAX_CHANGES_IN_A_ROW = 32
 #: So many failures of the library itself, and it is not used again.
 MAX_FAILURES = 3
+_FIRST = "its first answer is not timed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +201,7 @@ class Server:
         self._unfit = ""
         self._changes = 0
         self._failures: dict[Candidate, int] = {}
+        self._steady: dict[Candidate, Steady | str | None] = {}
         self._said: set[tuple[int, str, str, Candidate | None]] = set()
 
     def answer(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -222,6 +225,8 @@ class Server:
                     call, checked = checked, None
                     result, wrong = call.compared(result)
                     choice = choice if wrong is None else replace(choice, outcome="eager", reason=wrong)
+                elif choice.check is None:
+                    self._time(choice.candidate, begin)
                 self._report(choice, args, kwargs, begin)
                 return result
         except Exception as error:  # whatever it is, torch can still answer
@@ -235,6 +240,25 @@ class Server:
             if checked is not None:
                 checked.forget()
         return self._without_package(self._by_policy(choice, args, kwargs, begin), args, kwargs, begin)
+
+    def _time(self, candidate: Candidate | None, begin: float) -> None:
+        """Time one of a package's later answers, until there are enough; a call that is compared takes longer."""
+        if candidate is None:
+            return
+        if candidate not in self._steady:
+            self._steady[candidate] = _FIRST
+            return
+        steady = self._steady[candidate]
+        if steady is None:
+            return
+        if isinstance(steady, str):
+            # Not with the first answer, which imports nothing that it does not need.
+            from .steady import steady_of
+
+            self._steady[candidate] = steady_of(candidate)
+        elif steady.add(time.perf_counter() - begin):
+            self._steady[candidate] = None
+            self._session.reporter.steady(steady)
 
     def _by_policy(self, choice: Choice, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float) -> Choice:
         """What `onMiss` makes of a call that nothing answers. Raises NotServed."""
@@ -276,7 +300,11 @@ class Server:
     def _report(self, choice: Choice, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float) -> None:
         """Count a call that no bucket is for, and say how a call was answered unless that was said before."""
         if choice.uncovered:
-            self._session.reporter.uncovered(args, kwargs)
+            self._session.reporter.uncovered(
+                args, kwargs, self._fitting[0].candidate.entry.module if self._fitting else None
+            )
+        elif choice.outcome in ("hot", "warm"):
+            self._session.reporter.by_artifact += 1
         key = _key(choice)
         if key in self._said:
             return

@@ -29,13 +29,17 @@ class Uncovered:
         self._lock = threading.Lock()
         self._total: dict[str, int] = {}
         self._untaken: dict[str, int] = {}
+        #: Whose calls each shape's are: of several modules the first.
+        self.modules: dict[str, str] = {}
 
-    def add(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Count a call."""
+    def add(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], module: str | None = None) -> None:
+        """Count a call of a module."""
         shape = shape_of(args, kwargs)
         with self._lock:
             if shape not in self._total and len(self._total) >= MAX_SHAPES:
                 shape = OTHERS
+            elif module is not None:
+                self.modules.setdefault(shape, module)
             self._total[shape] = self._total.get(shape, 0) + 1
             self._untaken[shape] = self._untaken.get(shape, 0) + 1
 

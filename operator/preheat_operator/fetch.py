@@ -77,7 +77,7 @@ def main() -> int:
     except OSError as error:
         sys.stderr.write(f"preheat-fetch: fetch.json cannot be written: {error}\n")
     with contextlib.suppress(OSError):  # the receipt is what the pod needs
-        termination.note(receipt.termination_message(), env)
+        termination.note(receipt.termination_message().encode(), env)
     sys.stdout.write(receipt.log_line(env) + "\n")
     sys.stdout.flush()
     return 0

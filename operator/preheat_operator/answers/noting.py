@@ -108,7 +108,10 @@ class Notes:
         """Write what is due, for ever."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            await self.write_due()
+            try:
+                await self.write_due()
+            except Exception:  # a fault of ours with one pod must not silence all others
+                _LOG.exception("what pods said could not be written")
 
     async def write_due(self) -> None:
         """Write what is due, as far as the rate allows."""

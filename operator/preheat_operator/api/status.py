@@ -52,13 +52,17 @@ class RevisionServed(ApiModel):
 
     pods: int = Field(default=0, ge=0, description="Pods that run with it now. Default: 0.")
     most: int = Field(default=0, ge=0, description="The most that ran with it at once. Default: 0.")
-    hot: int = Field(default=0, ge=0, description="Of pods, those that report a first answer from a package. Default: 0.")
+    hot: int = Field(
+        default=0, ge=0, description="Of pods, those that report a first answer from a package. Default: 0."
+    )
     warm: int = Field(default=0, ge=0, description="From compiler caches. Default: 0.")
     eager: int = Field(default=0, ge=0, description="From the module itself. Default: 0.")
     cold: int = Field(default=0, ge=0, description="Compiled from nothing. Default: 0.")
     wrong: int = Field(default=0, ge=0, description="Of pods, those that report a wrong answer. Default: 0.")
     crashed: int = Field(
-        default=0, ge=0, description="Of pods, those whose container was ended by a fault of its code lately. Default: 0."
+        default=0,
+        ge=0,
+        description="Of pods, those whose container was ended by a fault of its code lately. Default: 0.",
     )
 
 
@@ -110,7 +114,9 @@ class Revision(ApiModel):
         description="One entry a hardware profile. Default: none.",
     )
     ready: datetime | None = Field(default=None, description="When it became Ready. Absent: it did not.")
-    served: RevisionServed | None = Field(default=None, description="How its pods are served. Absent: it never had any.")
+    served: RevisionServed | None = Field(
+        default=None, description="How its pods are served. Absent: it never had any."
+    )
     taken_back: TakenBack | None = Field(default=None, description="Why it was taken back. Absent: it was not.")
 
 

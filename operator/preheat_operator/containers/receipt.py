@@ -49,9 +49,9 @@ class Receipt:
         unfinished.chmod(0o644)
         unfinished.replace(directory / NAME)
 
-    def termination_message(self) -> bytes:
+    def termination_message(self) -> str:
         """Return what the pod's status shall say: whether the revision came, in the same words as fetch.json."""
-        return json.dumps({"v": 1, "outcome": self.outcome, "reason": self.reason}).encode()
+        return json.dumps({"v": 1, "outcome": self.outcome, "reason": self.reason})
 
     def log_line(self, env: Mapping[str, str]) -> str:
         """Return the line for people and log collectors."""

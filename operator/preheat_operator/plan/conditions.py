@@ -176,7 +176,9 @@ def _of_ready(revision: Revision, why: str) -> tuple[_Claim, _Claim, list[_Claim
 
 def _of_taken_back(standing: Standing) -> tuple[_Claim, _Claim, list[_Claim]]:
     instead = standing.instead
-    gets = f"revision {instead.name}, the one before it" if instead is not None else "nothing: they compile for themselves"
+    gets = (
+        f"revision {instead.name}, the one before it" if instead is not None else "nothing: they compile for themselves"
+    )
     message = (
         f"{standing.taken_back}; new pods of the image get {gets}. Change the image or the spec, and look at the logs of its "
         "pods for why"

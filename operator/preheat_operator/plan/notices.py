@@ -102,7 +102,10 @@ def _hardware(seen: Iterable[Witness]) -> str | None:
 
 def _facts(node: Mapping[str, str]) -> str:
     words = {"machine": "{}", "cpuIsa": "CPU class {}", "gpu": "GPU {}"}
-    return ", ".join(text.format(node[name]) for name, text in words.items() if name in node) or "it does not say what it is"
+    return (
+        ", ".join(text.format(node[name]) for name, text in words.items() if name in node)
+        or "it does not say what it is"
+    )
 
 
 def _misses(seen: Sequence[Witness], *, said: bool) -> str | None:
@@ -161,4 +164,6 @@ def _steady(seen: Iterable[Witness], *, said: bool) -> str | None:
 
 
 def _worst(pods: Iterable[Mapping[str, float]]) -> tuple[str, float]:
-    return max(((name, value) for of_pod in pods for name, value in of_pod.items()), key=lambda item: (item[1], item[0]))
+    return max(
+        ((name, value) for of_pod in pods for name, value in of_pod.items()), key=lambda item: (item[1], item[0])
+    )

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preheat_operator.answers.message import OTHER_SHAPE, Answer, Message, MessageError, parse
+from preheat_operator.api.served import MAX_CHARACTERS, Served
 from preheat_runtime.reasons import CLASSES, OUTCOMES
 
 RECORD = {
@@ -33,7 +34,27 @@ def test_a_report() -> None:
         answers=(Answer(first=True, outcome="cold", reason="TorchDiffers", seconds=12.5, size=7),),
         errors=1,
         uncovered=(("float32[2,64]", 3),),
+        modules=(None,),
     )
+
+
+def test_what_is_noted_on_the_pod() -> None:
+    target = {"module": "main", "bucket": "one", "hardware": "cpu"}
+    said = parse(
+        body(
+            records=[
+                RECORD, RECORD | target | {"outcome": "hot", "reasonClass": "Package"}, RECORD | {"when": "changed"},
+                {"event": "preheat-mismatch", **target}, {"event": "preheat-mismatch", "module": "A\nB"},
+                {"event": "preheat-steady", **target, "timesTheJobs": 1.5, "medianMs": 7},
+            ],
+            uncovered=[{"shape": "none", "count": 2, "module": "main"}, {"shape": "free words", "count": 3}],
+            answered=40, node={"machine": "x86_64", "gpu": "<x>"},
+        )
+    )  # fmt: skip
+    assert said.served(7) == Served(
+        hour=7, answers={"cold/TorchDiffers": 1, "hot/Package": 1}, first={"main/one/cpu": 12.5}, wrong=("main/one/cpu",),
+        steady={"main/one/cpu": 1.5}, answered=40, uncovered={"main|none": 2, "|other": 3}, node={"machine": "x86_64"},
+    )  # fmt: skip
 
 
 def test_a_later_answer_without_figures() -> None:
@@ -68,6 +89,7 @@ def test_every_outcome_and_class_is_known(outcome: str, reason: str) -> None:
         (body(uncovered=[{"shape": "none", "count": 0}]), r"uncovered\[0\].count"),
         (body(uncovered=[{"shape": "none", "count": True}]), r"uncovered\[0\].count"),
         (body(uncovered=[{"shape": "none"}]), r"uncovered\[0\].count"),
+        (body(answered=-1), "answered"), (body(answered="1"), "answered"), (body(answered=True), "answered"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(said: bytes, names: str) -> None:
@@ -101,11 +123,14 @@ def test_nothing_breaks_it(outcome: Any, seconds: Any, shape: Any, count: Any) -
         record(outcome=outcome),
         record(firstAnswerSeconds=seconds, reasonClass=outcome),
         body(uncovered=[{"shape": shape, "count": count}]),
-        body(model=outcome),
+        body(model=outcome, answered=count, node=shape),
+        body(records=[{"event": "preheat-mismatch", "module": outcome, "bucket": shape, "hardware": count}]),
+        body(records=[{"event": "preheat-steady", "module": "a", "bucket": "b", "hardware": "c", "timesTheJobs": seconds}]),
         json.dumps(outcome).encode(),
     ):
         try:
             message = parse(said)
         except MessageError:
             continue
+        assert len(message.served(1).render()) <= MAX_CHARACTERS
         assert all(answer.outcome in OUTCOMES and answer.reason in CLASSES for answer in message.answers)

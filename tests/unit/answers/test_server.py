@@ -44,6 +44,9 @@ class Reviewer:
     hold: asyncio.Event | None = None
     reached: asyncio.Event = field(default_factory=asyncio.Event)
 
+    async def get(self, path: str) -> None:
+        """No pod is there to be written to; tests/unit/answers/test_noting.py has some."""
+
     async def request(self, method: str, path: str, *, body: dict[str, Any]) -> dict[str, Any]:
         assert (method, path) == ("POST", "/apis/authentication.k8s.io/v1/tokenreviews")
         token = body["spec"]["token"]

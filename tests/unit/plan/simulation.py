@@ -16,7 +16,7 @@ from preheat_operator.api.conditions import REASONS_OF_CONDITION, ConditionReaso
 from preheat_operator.plan.indexnotes import IndexNotes
 from preheat_operator.plan.installation import Installation
 from preheat_operator.plan.model import ModelPlan, Observed, plan_model
-from preheat_operator.plan.objects import read_job, read_pod
+from preheat_operator.plan.objects import PodView, read_job, read_pod
 
 INSTALLATION = Installation(
     image="example.org/preheat:1", image_pull_policy="IfNotPresent", cluster_id="c", store_endpoint="http://s3",
@@ -58,6 +58,7 @@ class Simulation:
     status: dict[str, Any] = field(default_factory=dict)
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    served: list[PodView] = field(default_factory=list)
     taken: frozenset[str] = frozenset()
     refused: dict[str, str] = field(default_factory=dict)
     notes: IndexNotes = field(default_factory=IndexNotes)
@@ -80,6 +81,7 @@ class Simulation:
             workload=self.workload,
             jobs=[read_job(j) for j in self.jobs.values()],
             pods=[read_pod(p) for p in self.pods.values()],
+            served=self.served,
             notes=self.notes,
             taken=self.taken,
             refused=self.refused,

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unit.plan.pods import HOT, WRONG, pod
 from unit.plan.simulation import Simulation, deployment, digest, spec
 
 KEPT = "main|one|Kept|Faster|1.7500|0.1200|1900000"
@@ -42,6 +43,7 @@ STEPS = st.one_of(
     st.tuples(st.just("wait"), st.integers(0, 4000)),
     st.tuples(st.just("vanish"), st.integers(0, 7)),
     st.tuples(st.just("workload"), st.booleans()),
+    st.tuples(st.just("pods"), st.sampled_from([digest("a"), digest("b")]), st.integers(0, 4), st.integers(0, 9)),
 )  # fmt: skip
 
 
@@ -67,10 +69,16 @@ def test_whatever_happens_plans_come_to_rest_and_never_make_a_job_twice(steps: l
             world.jobs.pop(sorted(world.jobs)[step[1] % len(world.jobs)])
         elif step[0] == "workload":
             world.workload = None if step[1] else deployment("registry/vision:1")
+        elif step[0] == "pods":
+            _, manifest, wrong, well = step
+            world.served = [pod(f"w{n}", served=WRONG, manifest=manifest) for n in range(wrong)]
+            world.served += [pod(f"h{n}", served=HOT, manifest=manifest) for n in range(well)]
+        taken = {r["name"] for r in world.status["revisions"] if r["state"] == "TakenBack"}
         world.settle()
         for revision in world.status["revisions"]:
             if revision["state"] == "Ready":
                 assert revision["manifest"].startswith("sha256:")
+                assert revision["name"] not in taken, "what was taken back never comes back"
     # Left alone, and with every Job ending, it is done after a bounded number of attempts.
     world.workload = world.workload or deployment("registry/vision:1")
     world.body = spec(hardware=("cpu", "gpu"), buckets=("one", "two"))
