@@ -254,6 +254,109 @@ def test_the_controller_makes_and_deletes_its_own_jobs_only(installation: Instal
         installation.server.request("DELETE", f"{JOBS}/j?propagationPolicy=Background")
 
 
+SERVED = "preheat.dev/served"
+SERVER = "system:serviceaccount:preheat-system:preheat-server"
+
+
+def note(installation: Installation, path: str, text: str | None, user: str) -> Answer:
+    body = {"metadata": {"annotations": {SERVED: text}}}
+    return installation.server.request("PATCH", f"{path}?dryRun=All", body, user=user)
+
+
+@pytest.fixture
+def noted(installation: Installation, pods: dict[str, str]) -> str:
+    """The path of a serving pod that has reported."""
+    body = {"metadata": {"annotations": {SERVED: '{"v":1}'}}}
+    answer = installation.server.request("PATCH", pods["serving"], body, user=SERVER)
+    assert answer.ok, answer.message
+    return pods["serving"]
+
+
+@pytest.mark.parametrize("text", ['{"v":1,"wrong":["a/b/c"]}', None])
+@pytest.mark.parametrize("who", ["alice", "controller"])
+def test_nobody_but_the_server_says_what_a_pod_reported(
+    installation: Installation, noted: str, who: str, text: str | None
+) -> None:
+    user = installation.controller if who == "controller" else who
+    answer = note(installation, noted, text, user)
+    assert answer.status == 403, answer
+    # The controller is held back by two rules: this one, and the one on all that it changes.
+    if who == "alice":
+        installation.refused_only_by(
+            "preheat-pod-served", lambda: note(installation, noted, text, user), says="not by alice"
+        )
+    assert note(installation, noted, text, SERVER).ok
+
+
+def test_nor_does_a_binding_or_a_status(installation: Installation, pods: dict[str, str], noted: str) -> None:
+    body = {
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "foreign", "annotations": {SERVED: "x"}},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n"},
+    }  # fmt: skip
+    bind = f"{pods['foreign']}/binding?dryRun=All"
+    installation.refused_only_by(
+        "preheat-pod-served", lambda: installation.server.request("POST", bind, body, user="alice"), says="not by alice"
+    )
+    written = {"metadata": {"annotations": {SERVED: "x"}}}
+    installation.refused_only_by(
+        "preheat-pod-served",
+        lambda: installation.server.request("PATCH", f"{noted}/status?dryRun=All", written, user="alice"),
+        says="not by alice",
+    )
+
+
+def test_a_new_pod_has_reported_nothing(installation: Installation) -> None:
+    def given() -> dict[str, str]:
+        document = labelled(
+            "p", {"preheat.dev/model": "vision"}, annotations={SERVED: '{"v":1,"wrong":["a/b/c"]}', "x": "y"}
+        )
+        answer = installation.server.request("POST", f"{PODS}?dryRun=All", document, user="alice")
+        assert answer.ok, answer.message
+        annotations: dict[str, str] = answer.body["metadata"]["annotations"]
+        return annotations
+
+    assert SERVED not in given()
+    assert given()["x"] == "y"
+    with installation.without("preheat-pod-claims"):
+        eventually(lambda: SERVED in given(), what="without the policy it stays")
+    eventually(lambda: SERVED not in given(), what="the policy is back")
+
+
+SERVER_FORBIDDEN = {
+    "a foreign pod": ("foreign", {"metadata": {"annotations": {SERVED: "x"}}}, "changes only pods labelled"),
+    "a compile pod": ("compiling", {"metadata": {"annotations": {SERVED: "x"}}}, "changes only pods labelled"),
+    "another annotation": ("serving", {"metadata": {"annotations": {"team": "b"}}}, "changes only the annotation"),
+    "removing an annotation": ("serving", {"metadata": {"annotations": {"team": None}}}, "changes only the annotation"),
+    "a label": ("serving", {"metadata": {"labels": {"app": "b"}}}, "never changes a pod's spec"),
+    "a finalizer": ("serving", {"metadata": {"finalizers": ["a/b"]}}, "never changes a pod's spec"),
+    "an image": (
+        "serving",
+        [{"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}],
+        "never changes a pod's spec",
+    ),
+    "too much": ("serving", {"metadata": {"annotations": {SERVED: "x" * 4097}}}, "at most 4096"),
+}
+
+
+@pytest.mark.parametrize("name", SERVER_FORBIDDEN)
+def test_what_the_server_cannot_change_in_pods(installation: Installation, pods: dict[str, str], name: str) -> None:
+    which, body, says = SERVER_FORBIDDEN[name]
+    kind = "application/json-patch+json" if isinstance(body, list) else "application/merge-patch+json"
+    installation.refused_only_by(
+        "preheat-server-pods",
+        lambda: installation.server.request("PATCH", f"{pods[which]}?dryRun=All", body, user=SERVER, content_type=kind),
+        says=says,
+    )
+
+
+@pytest.mark.parametrize("annotation", OURS)
+def test_nor_does_it_choose_the_manifest(installation: Installation, pods: dict[str, str], annotation: str) -> None:
+    body = {"metadata": {"annotations": {annotation: DIGEST}}}
+    answer = installation.server.request("PATCH", f"{pods['serving']}?dryRun=All", body, user=SERVER)
+    assert answer.status == 403
+    assert "preheat-" in answer.message
+
+
 VERBS = {
     ("", "secrets", "get"): False,
     ("", "secrets", "list"): False,

@@ -91,9 +91,9 @@ async def running() -> AsyncIterator[tuple[str, str]]:
             await server.stop()
 
 
-async def report(url: str, token: str) -> tuple[int, str]:
+async def report(url: str, token: str, body: dict[str, Any] = REPORT) -> tuple[int, str]:
     headers = {"Authorization": f"Bearer {token}"}
-    async with aiohttp.ClientSession() as client, client.post(url, json=REPORT, headers=headers) as answer:
+    async with aiohttp.ClientSession() as client, client.post(url, json=body, headers=headers) as answer:
         return answer.status, await answer.text()
 
 
@@ -104,6 +104,30 @@ async def test_a_pod_reports(installation: Installation, pod: dict[str, Any]) ->
         assert await report(reports, token) == (204, "")
         async with aiohttp.ClientSession() as client, client.get(metrics) as answer:
             assert f"{COUNTED} 1.0" in (await answer.text()).splitlines()
+
+
+@pytest.mark.usefixtures("as_the_server")
+async def test_a_wrong_answer_is_noted_on_the_pod_that_the_token_is_bound_to_and_on_no_other(
+    installation: Installation, pod: dict[str, Any]
+) -> None:
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/reports"
+    record = {"event": "preheat-mismatch", "module": "main", "bucket": "one", "hardware": "cpu"}
+    wrong = {"v": 1, "model": "vision", "records": [record]}
+    token = issued(installation, audiences=[names.REPORTS_AUDIENCE], pod=pod)
+
+    def noted() -> dict[str, str]:
+        found: dict[str, str] = installation.server.request("GET", path).body["metadata"].get("annotations", {})
+        return found
+
+    async with running() as (reports, _):
+        assert await report(reports, token, wrong) == (204, "")
+        assert names.ANNOTATION_SERVED not in noted(), "it asks for no model"
+        label = {"metadata": {"labels": {"preheat.dev/model": "vision"}}}
+        assert installation.server.request("PATCH", path, label).ok
+        assert await report(reports, token, wrong | {"model": "other"}) == (204, "")
+        assert names.ANNOTATION_SERVED not in noted(), "nor for another one than it does"
+        assert await report(reports, token, wrong) == (204, "")
+    assert noted()[names.ANNOTATION_SERVED] == '{"v":1,"wrong":["main/one/cpu"]}'
 
 
 @pytest.mark.usefixtures("as_the_server")
@@ -181,6 +205,9 @@ def test_a_reporting_token_opens_nothing_in_kubernetes(installation: Installatio
         ("GET", f"/apis/preheat.dev/v1alpha1/namespaces/{NAMESPACE}/compiledmodelindices", None),
         ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}),
         ("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/reports?dryRun=All", {"metadata": {"annotations": {"a": "b"}}}),
+        ("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/reports/status?dryRun=All", {"metadata": {"annotations": {"a": "b"}}}),
+        ("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/reports?dryRun=All", None),
+        ("GET", f"/api/v1/namespaces/{NAMESPACE}/pods", None),
         ("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default/token", {
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["x"]},
         }),

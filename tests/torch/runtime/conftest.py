@@ -144,6 +144,15 @@ def trap_package(tmp_path_factory, cache):
 
 
 @pytest.fixture(scope="session")
+def static_package(tmp_path_factory, cache):
+    """Trap for a batch of 4 and no other."""
+    out = tmp_path_factory.mktemp("static")
+    net = load_nets("nets_of_the_job").trap()
+    build_package(net, ExampleCall(args=(torch.randn(4, 16),)), dynamic_shapes=None, out=out, cpu_isa="X86_64_V3")
+    return out
+
+
+@pytest.fixture(scope="session")
 def trap_described(tmp_path_factory):
     """Only target.json of Trap for a batch of 4."""
     out = tmp_path_factory.mktemp("described")

@@ -125,7 +125,11 @@ def test_nothing_breaks_it(outcome: Any, seconds: Any, shape: Any, count: Any) -
         body(uncovered=[{"shape": shape, "count": count}]),
         body(model=outcome, answered=count, node=shape),
         body(records=[{"event": "preheat-mismatch", "module": outcome, "bucket": shape, "hardware": count}]),
-        body(records=[{"event": "preheat-steady", "module": "a", "bucket": "b", "hardware": "c", "timesTheJobs": seconds}]),
+        body(
+            records=[
+                {"event": "preheat-steady", "module": "a", "bucket": "b", "hardware": "c", "timesTheJobs": seconds}
+            ]
+        ),
         json.dumps(outcome).encode(),
     ):
         try:

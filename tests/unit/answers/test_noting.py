@@ -127,7 +127,13 @@ async def test_a_wrong_answer_is_on_the_pod_before_its_sender_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ApiError(status=500, reason="x", message="y"), ApiError(status=403, reason="x", message="y"), OSError(), TimeoutError()]
+    "error",
+    [
+        ApiError(status=500, reason="x", message="y"),
+        ApiError(status=403, reason="x", message="y"),
+        OSError(),
+        TimeoutError(),
+    ],
 )
 async def test_and_when_it_cannot_be_the_sender_comes_again(error: Exception) -> None:
     world = World()

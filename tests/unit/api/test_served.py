@@ -23,11 +23,14 @@ from preheat_operator.api.served import (
 )
 
 HOUR = 490_000
-TARGETS = st.sampled_from(["main/one/cpu", "main/two/cpu", "unet/one/gpu", "a/b/c", "x" * 63 + "/b/c", "/".join(["y" * 63] * 3)])
+TARGETS = st.sampled_from(
+    ["main/one/cpu", "main/two/cpu", "unet/one/gpu", "a/b/c", "x" * 63 + "/b/c", "/".join(["y" * 63] * 3)]
+)
 ANSWERS = st.sampled_from(["hot/Package", "warm/Caches", "cold/TorchDiffers", "eager/Rejected", "cold/Other", "refused/Other",
                            "cold/CpuDiffers", "eager/PackageWrong"])  # fmt: skip
 CALLS = st.sampled_from(
-    [f"main|float32[{n},64]" for n in range(8)] + ["|none", "main|other", "|" + " ".join(["float32[1000000,2,3,4]"] * 5)]
+    [f"main|float32[{n},64]" for n in range(8)]
+    + ["|none", "main|other", "|" + " ".join(["float32[1000000,2,3,4]"] * 5)]
 )
 COUNTS = st.integers(1, 10**9)
 SERVED = st.builds(
@@ -116,11 +119,25 @@ def test_what_is_no_annotation_says_nothing(text: str | None) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5) | CALLS | TARGETS | ANSWERS, inner, max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=5) | CALLS | TARGETS | ANSWERS, inner, max_size=8)
+    ),
     max_leaves=20,
 )
 FIELDS = st.sampled_from(
-    ["answers", "first", "steady", "wrong", "hour", "answered", "answeredBefore", "uncovered", "uncoveredBefore", "node"]
+    [
+        "answers",
+        "first",
+        "steady",
+        "wrong",
+        "hour",
+        "answered",
+        "answeredBefore",
+        "uncovered",
+        "uncoveredBefore",
+        "node",
+    ]
 )
 
 

@@ -40,10 +40,11 @@ def pod(documents: Documents) -> dict[str, Any]:
     return kinds(documents)["Deployment"]["spec"]["template"]["spec"]  # type: ignore[no-any-return]
 
 
-def test_it_may_ask_whose_token_it_was_shown_and_nothing_else() -> None:
+def test_it_may_ask_whose_token_it_was_shown_and_write_on_that_pod_and_nothing_else() -> None:
     documents = render()
     assert kinds(documents)["ClusterRole"]["rules"] == [
-        {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "patch"]},
     ]
     bound = [d for d in documents if any(s["name"] == "preheat-server" for s in d.get("subjects", []))]
     assert [d["roleRef"]["name"] for d in bound] == ["preheat-server"]

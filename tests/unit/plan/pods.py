@@ -30,7 +30,11 @@ def raw_pod(
     """A labelled pod whose container runs (or is in `state`, and was in `last`)."""
     text = served.render() if isinstance(served, Served) else served
     annotations = {"preheat.dev/manifest": manifest, "preheat.dev/injected": injected}
-    server = {"name": "server", "state": {"running": {"startedAt": "x"}} if state is None else state, "lastState": last or {}}
+    server = {
+        "name": "server",
+        "state": {"running": {"startedAt": "x"}} if state is None else state,
+        "lastState": last or {},
+    }
     fetched = {"terminated": {"exitCode": fetch_code, "reason": "Completed", "message": fetch, "startedAt": "x"}}
     return {
         "metadata": {

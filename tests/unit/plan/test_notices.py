@@ -38,7 +38,12 @@ def said(*groups: tuple[int, Served], previous: tuple[Notice, ...] = (), later: 
     now = START + timedelta(seconds=later)
     pods = [pod(f"g{g}p{n}", served=served) for g, (count, served) in enumerate(groups) for n in range(count)]
     found = notices(
-        spec=parsed(spec()), revision=revision(), targets=[TARGET], seen=witnesses(pods, now=now), previous=previous, now=now
+        spec=parsed(spec()),
+        revision=revision(),
+        targets=[TARGET],
+        seen=witnesses(pods, now=now),
+        previous=previous,
+        now=now,
     )
     return {notice.reason: notice for notice in found}
 

@@ -46,7 +46,13 @@ def test_pods_get_the_one_before_it() -> None:
     assert world.condition("Degraded") == ("True", "RevisionTakenBack")
     newest, before = world.status["revisions"]
     assert (newest["state"], before["state"]) == ("TakenBack", "Ready")
-    assert newest["takenBack"] == {"at": "2026-01-01T00:01:40Z", "pods": 2, "wrong": 2, "crashed": 0, "targets": ["main/one/cpu"]}
+    assert newest["takenBack"] == {
+        "at": "2026-01-01T00:01:40Z",
+        "pods": 2,
+        "wrong": 2,
+        "crashed": 0,
+        "targets": ["main/one/cpu"],
+    }
     message = degraded(world)["message"]
     assert "2 of 2 pods reported wrong answers (main/one/cpu)" in message
     assert f"new pods of the image get revision {before['name']}, the one before it" in message
@@ -65,7 +71,10 @@ def test_or_nothing_when_there_is_none() -> None:
     world.served = [pod(f"c{n}", last=ended(139)) for n in range(3)]
     world.settle()
     assert index(world) == "\nvision Cold 0 -\n"
-    assert "3 of 3 pods crashed; new pods of the image get nothing: they compile for themselves" in degraded(world)["message"]
+    assert (
+        "3 of 3 pods crashed; new pods of the image get nothing: they compile for themselves"
+        in degraded(world)["message"]
+    )
 
 
 def test_another_spec_replaces_it_and_going_back_does_not_bring_it_back() -> None:
@@ -98,7 +107,10 @@ def test_one_of_an_older_image_is_taken_back_too() -> None:
     world.settle()
     world.publish(world.open_jobs()[0], SECOND, KEPT)
     world.settle()
-    world.served = [*(pod(f"w{n}", served=WRONG) for n in range(2)), *(pod(f"h{n}", manifest=SECOND, served=HOT) for n in range(9))]
+    world.served = [
+        *(pod(f"w{n}", served=WRONG) for n in range(2)),
+        *(pod(f"h{n}", manifest=SECOND, served=HOT) for n in range(9)),
+    ]
     plan = world.pass_once()
     assert [a.reason for a in plan.announcements] == ["RevisionTakenBack"], "one Event"
     assert world.condition("Ready") == ("True", "RevisionReady")
@@ -127,7 +139,9 @@ def test_a_notice_is_a_condition_and_one_event_and_changes_nothing() -> None:
     world.served = [pod(f"m{n}", served=miss("GpuDiffers") if n else miss()) for n in range(5)]
     world.served += [pod("n", served=miss("ModelDiffers"))]
     plan = world.pass_once()
-    assert [a.reason for a in plan.announcements] == ["PodsMiss"], "the second is an Event, though the condition names the first"
+    assert [a.reason for a in plan.announcements] == ["PodsMiss"], (
+        "the second is an Event, though the condition names the first"
+    )
     assert [n["reason"] for n in world.status["notices"]] == ["HardwareNotCovered", "PodsMiss"]
     world.served = []
     world.settle()

@@ -155,7 +155,9 @@ PODS = st.lists(
     st.fixed_dictionaries(
         {
             "served": st.sampled_from([None, HOT, WRONG, "x", replace(HOT, answers={"cold/Other": 1})]),
-            "last": st.sampled_from([{}, ended(139), ended(137, "OOMKilled"), ended(1), ended(134, before_seconds=9e5)]),
+            "last": st.sampled_from(
+                [{}, ended(139), ended(137, "OOMKilled"), ended(1), ended(134, before_seconds=9e5)]
+            ),
             "phase": st.sampled_from(["Running", "Pending", "Failed"]),
             "fetch": st.sampled_from([FETCHED, "", FETCHED.replace("Fetched", "Failed")]),
             "manifest": st.sampled_from([MANIFEST, digest("b"), "none"]),

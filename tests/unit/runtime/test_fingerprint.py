@@ -98,3 +98,19 @@ def test_reasons_name_both_sides():
     assert first.startswith("torch ")
     assert first.endswith(" in the pod, artifact has 2.14.1")
     assert second == ("CPU lacks avx512bw, avx512cd, avx512dq, avx512f, avx512vl, which code for X86_64_V4 needs")
+
+
+def test_a_machine_is_told_in_the_words_of_a_profile(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(fingerprint.platform, "machine", lambda: "x86_64")
+    for flags, told in ((V4, "X86_64_V4"), (V3 | {"more"}, "X86_64_V3"), (V3 - {"fma"}, "below X86_64_V3")):
+        monkeypatch.setattr(fingerprint, "usable_flags", lambda flags=flags: frozenset(flags))
+        assert fingerprint.here(gpu=False) == {"machine": "x86_64", "cpuIsa": told}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert fingerprint.here(gpu=True)["gpu"] == "none"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA A10G")
+    assert fingerprint.here(gpu=True)["gpu"] == "NVIDIA A10G"
+    monkeypatch.setattr(fingerprint.platform, "machine", lambda: "aarch64")
+    assert fingerprint.here(gpu=False) == {"machine": "aarch64"}

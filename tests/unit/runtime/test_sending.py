@@ -302,3 +302,47 @@ def test_forking_while_it_is_sent_does_not_hang(environ, monkeypatch):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     let_go.set()
     assert ended(sender)
+
+
+def reporter_of(environ):
+    return Reporter(environ | {"PREHEAT_LOG": "off"}, manifest=None)
+
+
+def test_shapes_go_with_their_module_and_with_how_many_calls_were_answered(collector, environ):
+    reporter = reporter_of(environ)
+    reporter.by_artifact += 7
+    reporter.uncovered((torch.zeros(2),), {}, "main")
+    assert ended(reporter._sender)
+    message = collector.got[0][2]
+    assert message["uncovered"] == [{"shape": "float32[2]", "count": 1, "module": "main"}]
+    assert message["answered"] == 7
+    assert "modules" not in message
+    assert reporter.by_artifact == 0, "they are not counted twice"
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("main/one/cpu: CPU lacks avx512f, which code for X86_64_V4 needs", True),
+        ("main/one/cpu: torch 2 in the pod, artifact has 1", False),
+    ],
+)
+def test_what_the_machine_is_is_told_where_nothing_fits_it(collector, environ, reason, told):
+    reporter = reporter_of(environ)
+    reporter.answered(Answer(outcome="cold", reason=reason))
+    assert ended(reporter._sender)
+    message = collector.got[0][2]
+    assert ("node" in message) is told
+    if told:
+        assert set(message["node"]) <= {"machine", "cpuIsa"}, "CUDA is not touched for it"
+        assert message["node"]["machine"]
+
+
+def test_what_cannot_be_told_keeps_nothing_else_back(collector, environ):
+    def broken(records, counts):
+        raise OSError("the driver does not answer")
+
+    sender = Sender(environ, Uncovered().take, broken)
+    sender.send({"n": 1})
+    assert ended(sender)
+    assert collector.got[0][2]["records"] == [{"n": 1}]

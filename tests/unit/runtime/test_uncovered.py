@@ -42,3 +42,11 @@ def test_ever_new_shapes_do_not_fill_the_memory():
     assert len(total) == MAX_SHAPES + 1
     assert total[OTHERS] == 50
     assert total["float32[0]"] == 2
+
+
+def test_whose_calls_a_shape_is_of_is_known():
+    counts = Uncovered()
+    counts.add((torch.zeros(2),), {}, "unet")
+    counts.add((torch.zeros(2),), {}, "vae")
+    counts.add((torch.zeros(3),), {})
+    assert counts.modules == {"float32[2]": "unet"}

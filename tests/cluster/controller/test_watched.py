@@ -1,0 +1,125 @@
+"""What pods say, and come to, changes what pods get: with the controller as a process, and pods whose status a hand writes."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from apiserver.fixtures import eventually
+from cluster.controller.controlplane import KEPT, MODEL, digest, published
+
+if TYPE_CHECKING:
+    from cluster.controller.controlplane import Process, World
+
+IMAGE = "registry/vision:1"
+HEAD = f"\n{MODEL} Cold 0 -\n"
+WRONG = {"v": 1, "wrong": ["main/one/cpu"], "answers": {"hot/Package": 1}}
+HOT = {"v": 1, "answers": {"hot/Package": 1}}
+
+
+def serving(world: World, name: str, manifest: str, *, served: dict[str, Any] | None = None, crashed: int = 0) -> None:
+    """A pod that runs with a revision, as admission, fetch, the kubelet and the server leave it."""
+    annotations = {"preheat.dev/injected": "yes", "preheat.dev/manifest": manifest}
+    if served is not None:
+        annotations["preheat.dev/served"] = json.dumps(served)
+    document = {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": world.namespace, "labels": {"preheat.dev/model": MODEL}, "annotations": annotations},
+        "spec": {
+            "initContainers": [{"name": "preheat-fetch", "image": "p"}],
+            "containers": [{"name": "server", "image": IMAGE, "env": [{"name": "PREHEAT_DIR", "value": "/opt/preheat"}]}],
+        },
+    }  # fmt: skip
+    world.server.apply(document)
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    fetched = {"exitCode": 0, "reason": "Completed", "message": '{"v":1,"outcome":"Fetched","reason":""}', "startedAt": now,
+               "finishedAt": now}  # fmt: skip
+    ended = {"exitCode": crashed, "reason": "Error", "startedAt": now, "finishedAt": now}
+    common = {"image": "x", "imageID": "", "ready": True, "restartCount": int(bool(crashed))}
+    world.set_pod_status(
+        document,
+        {
+            "phase": "Running",
+            "initContainerStatuses": [{**common, "name": "preheat-fetch", "state": {"terminated": fetched}}],
+            "containerStatuses": [
+                {
+                    **common, "name": "server", "state": {"running": {"startedAt": now}},
+                    "lastState": {"terminated": ended} if crashed else {},
+                }
+            ],
+        },
+    )  # fmt: skip
+
+
+def events(world: World, reason: str) -> list[str]:
+    path = (
+        f"/api/v1/namespaces/{world.namespace}/events?fieldSelector=involvedObject.kind=CompiledModel,reason={reason}"
+    )
+    return [event["message"] for event in world.server.request("GET", path).body["items"]]
+
+
+def two_revisions(world: World) -> None:
+    """Two that were ready one after the other, of one image."""
+    world.model()
+    world.succeed(world.open_job(), published(digest("a"), KEPT))
+    world.await_index(f"{HEAD}{MODEL}|{IMAGE}={digest('a')} -\n")
+    world.model(keepIf={"minSpeedup": "1.2"})
+    world.succeed(world.open_job(), published(digest("b"), KEPT))
+    world.await_index(f"{HEAD}{MODEL}|{IMAGE}={digest('b')} -\n")
+
+
+def test_wrong_answers_of_two_pods_give_pods_the_revision_before(process: Process, world: World) -> None:
+    two_revisions(world)
+    serving(world, "well", digest("b"), served=HOT)
+    serving(world, "wrong-1", digest("b"), served=WRONG)
+    eventually(lambda: world.status()["revisions"][0].get("served", {}).get("wrong") == 1, what="one is counted")
+    assert world.status()["revisions"][0]["state"] == "Ready", "and one is not enough"
+    serving(world, "wrong-2", digest("b"), served=WRONG)
+    world.await_condition("Degraded", "True", "RevisionTakenBack")
+    world.await_index(f"{HEAD}{MODEL}|{IMAGE}={digest('a')} -\n")
+    newest = world.status()["revisions"][0]
+    taken = newest["takenBack"]
+    assert (newest["state"], taken["pods"], taken["wrong"], taken["crashed"]) == ("TakenBack", 3, 2, 0)
+    eventually(lambda: len(events(world, "RevisionTakenBack")) == 1, what="one Event")
+    assert "2 of 3 pods reported wrong answers (main/one/cpu)" in events(world, "RevisionTakenBack")[0]
+    # The pods go, the controller is another: what was decided stays, and nothing is compiled again.
+    for name in ("well", "wrong-1", "wrong-2"):
+        world.server.request("DELETE", f"/api/v1/namespaces/{world.namespace}/pods/{name}?gracePeriodSeconds=0")
+    process.kill()
+    process.start()
+    eventually(lambda: world.status()["revisions"][0]["served"]["pods"] == 0, what="the pods are gone")
+    assert world.status()["revisions"][0]["takenBack"] == taken
+    world.await_index(f"{HEAD}{MODEL}|{IMAGE}={digest('a')} -\n")
+    assert len(events(world, "RevisionTakenBack")) == 1
+    assert [j for j in world.jobs() if not j["status"].get("conditions")] == []
+
+
+def test_crashes_are_seen_without_a_report_and_other_exits_are_not_crashes(process: Process, world: World) -> None:
+    world.model()
+    world.succeed(world.open_job(), published(digest("a"), KEPT))
+    world.await_condition("Ready", "True", "RevisionReady")
+    for number, code in enumerate((137, 1, 143, 139)):
+        serving(world, f"ended-{number}", digest("a"), crashed=code)
+    eventually(lambda: world.status()["revisions"][0].get("served", {}).get("pods") == 4, what="all are counted")
+    assert world.status()["revisions"][0]["served"]["crashed"] == 1
+    world.await_condition("Ready", "True", "RevisionReady")
+    serving(world, "aborted", digest("a"), crashed=134)
+    world.await_condition("Ready", "False", "RevisionTakenBack")
+    world.await_index(HEAD)
+    assert "2 of 5 pods crashed" in events(world, "RevisionTakenBack")[0]
+
+
+def test_nodes_that_nothing_was_compiled_for_are_named(process: Process, world: World) -> None:
+    world.model()
+    world.succeed(world.open_job(), published(digest("a"), KEPT))
+    world.await_condition("Ready", "True", "RevisionReady")
+    node = {"machine": "x86_64", "cpuIsa": "X86_64_V3", "gpu": "NVIDIA A10G"}
+    serving(world, "lost", digest("a"), served={"v": 1, "answers": {"cold/GpuDiffers": 1}, "node": node})
+    world.await_condition("Degraded", "True", "HardwareNotCovered")
+    eventually(lambda: events(world, "HardwareNotCovered") != [], what="an Event")
+    assert "x86_64, CPU class X86_64_V3, GPU NVIDIA A10G" in events(world, "HardwareNotCovered")[0]
+    world.await_condition("Ready", "True", "RevisionReady")
+    world.await_index(f"{HEAD}{MODEL}|{IMAGE}={digest('a')} -\n")
+    world.server.request("DELETE", f"/api/v1/namespaces/{world.namespace}/pods/lost?gracePeriodSeconds=0")
+    world.await_condition("Degraded", "False", "AsExpected")
