@@ -88,6 +88,8 @@ def _nothing_ready(found: Gathered) -> tuple[str, str, str]:
     revision = found.revision_of(found.image)
     if revision is not None and revision.get("state") == "Ready":
         return "NewerThanPod", f"{nothing}; it became ready since", remedies.REPLACE
+    if revision is not None and revision.get("state") == "TakenBack":
+        return "RevisionTakenBack", f"{nothing}: {_taken_back(revision)}", remedies.TAKEN_BACK
     ready = found.conditions.get("Ready") or {}
     reason, message = str(ready.get("reason") or ""), str(ready.get("message") or "")
     if reason == "Suspended":
@@ -99,6 +101,17 @@ def _nothing_ready(found: Gathered) -> tuple[str, str, str]:
         return "NotLookedAt", f"{nothing}: the controller has not looked at the CompiledModel yet", remedies.WAIT
     progressing = (found.conditions.get("Progressing") or {}).get("status") == "True"
     return reason, f"{nothing}: {message or reason}", remedies.WAIT if progressing else remedies.CONDITION
+
+
+def _taken_back(revision: Raw) -> str:
+    told = revision.get("takenBack")
+    what: Raw = told if isinstance(told, dict) else {}
+    parts = [f"{what[key]} of {what.get('pods')} pods {words}" for key, words in _BLAME.items() if what.get(key)]
+    why = " and ".join(parts) or "its pods were wrong or crashed"
+    return f"revision {revision.get('name')} was taken back, since {why}"
+
+
+_BLAME: Final = {"wrong": "reported wrong answers", "crashed": "crashed"}
 
 
 def _switched_off(found: Gathered) -> Explanation | None:

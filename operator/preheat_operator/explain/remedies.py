@@ -54,6 +54,10 @@ UNSEEN: Final = (
     "workload, or let both have the same image."
 )
 SUSPENDED: Final = "Set spec.suspend to Disabled."
+TAKEN_BACK: Final = (
+    "Find out why in the logs of the pods that had it (preheat-mismatch, or a crash), then change the image or the spec: that "
+    "makes another revision."
+)
 WAIT: Final = "Wait, then replace the pod."
 CONDITION: Final = "Do what the condition asks for, then replace the pod."
 REFUSED: Final = "Change what the annotation names in the pod template."

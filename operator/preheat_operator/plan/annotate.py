@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from preheat_operator.api import names
 from preheat_operator.api.enums import RevisionState
+from preheat_operator.plan.watched import taken_back_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,9 @@ def _why(*, pod: PodView, models: Mapping[str, CompiledModel], paused: bool) -> 
         return "injection is paused in this namespace; see the condition Degraded of the CompiledModel"
     images = set(pod.images.values())
     ready = [r for r in model.status.revisions if r.state == RevisionState.READY and r.image in images]
+    taken_back = [r for r in model.status.revisions if r.state == RevisionState.TAKEN_BACK and r.image in images]
+    if taken_back and not ready:
+        return taken_back_words(taken_back[0])
     if not ready:
         return f"CompiledModel {name!r} had nothing ready for this pod's image when the pod was made"
     return "the pod was made before the CompiledModel was in the namespace's index, or no admission policy looked at it"

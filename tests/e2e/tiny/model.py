@@ -17,7 +17,9 @@ class Tiny(torch.nn.Module):
         self.last = torch.nn.Linear(256, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(torch.nn.functional.gelu(self.norm(self.first(x))))
+        # What a package cannot see, and bakes in: a test makes pods answer otherwise than what was compiled.
+        gain = float(os.environ.get("TINY_GAIN", "1"))
+        return self.last(torch.nn.functional.gelu(self.norm(self.first(x)))) * gain
 
 
 def load() -> torch.nn.Module:

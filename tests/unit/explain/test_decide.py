@@ -409,3 +409,15 @@ def test_half_a_pod_is_no_error(document: dict[str, Any]) -> None:
 def test_torn_and_foreign_lines_are_passed_over() -> None:
     text = '{"logger": "preheat", "event": "pre\nnull preheat\n[1] preheat {\n2026-01-01 out: ' + log(HOT, other="")
     assert why(serving_log=text).outcome == "hot"
+
+
+def test_what_was_taken_back_is_not_given_to_the_next_pod() -> None:
+    taken = {"at": "2026-01-01T00:00:00Z", "pods": 9, "wrong": 2, "crashed": 1, "targets": ["main/one/cpu"]}
+    revisions = [{"name": "vision-2", "image": IMAGE, "state": "TakenBack", "manifest": DIGEST, "takenBack": taken}]
+    said = why(NOTHING, model=model(ready="False", reason="RevisionTakenBack", revisions=revisions))
+    assert (said.outcome, said.cause, said.remedy) == ("cold", "RevisionTakenBack", remedies.TAKEN_BACK)
+    assert "vision-2 was taken back, since 2 of 9 pods reported wrong answers and 1 of 9 pods crashed" in said.why
+    older = why(NOTHING, model=model(revisions=[{"image": "other", "state": "Ready"}, *revisions]))
+    assert older.cause == "RevisionTakenBack", "also when the newest revision is another image's"
+    revisions[0]["takenBack"] = "nonsense"
+    assert "its pods were wrong or crashed" in why(NOTHING, model=model(revisions=revisions)).why

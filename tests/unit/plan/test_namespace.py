@@ -162,6 +162,11 @@ def test_pods_without_a_word_get_one() -> None:
     }
     for words, answer in cases.items():
         assert answer.annotate == ((silent, f"no: {words}"),)
+    taken = revision("v:1", digest("a"), state="TakenBack") | {
+        "takenBack": {"at": START.isoformat(), "pods": 5, "wrong": 0, "crashed": 2}
+    }
+    ((_, words),) = plan(silent, models=(model(taken),)).annotate
+    assert words.endswith("was taken back at 2026-01-01T00:00:00+00:00, since 2 of 5 pods crashed")
     disabled = pod(annotations={}, labels={"preheat.dev/model": "vision", "preheat.dev/inject": "disabled"})
     assert "preheat.dev/inject" in plan(disabled).annotate[0][1]
     for quiet in (pod(), pod(annotations={}, deleting=True), pod(annotations={}, phase="Succeeded")):
