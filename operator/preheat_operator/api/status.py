@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from preheat_operator.api.base import ApiModel, list_map
+from preheat_operator.api.base import ApiModel, atomic_list, list_map
 from preheat_operator.api.enums import HardwareState, RevisionState, Verdict
 from preheat_operator.api.spec import MAX_HARDWARE, MAX_TARGETS
 
@@ -76,7 +76,10 @@ class TakenBack(ApiModel):
         default=0, ge=0, description="Of those, the ones whose container was ended by a fault of its code. Default: 0."
     )
     targets: tuple[Annotated[str, Field(max_length=191)], ...] = Field(
-        default=(), max_length=4, description="Which packages answered wrong, as module/bucket/hardware. Default: none."
+        default=(),
+        max_length=4,
+        json_schema_extra=atomic_list(),
+        description="Which packages answered wrong, as module/bucket/hardware. Default: none.",
     )
 
 

@@ -17,12 +17,16 @@ CONDITIONS = (DOCS / "conditions.md").read_text()
 
 
 def test_every_reason_is_documented_and_no_other() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]+)\|", CONDITIONS.split("## Reasons")[1], flags=re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([^|]+)\|", CONDITIONS.split("## Reasons")[1].split("\n## ")[0], flags=re.MULTILINE
+    )
     assert [name for name, _ in rows] == [reason.value for reason in ConditionReason]
 
 
 def test_reasons_are_documented_for_the_conditions_they_occur_in() -> None:
-    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+)\|", CONDITIONS.split("## Reasons")[1], flags=re.MULTILINE))
+    rows = dict(
+        re.findall(r"^\| `(\w+)` \| ([^|]+)\|", CONDITIONS.split("## Reasons")[1].split("\n## ")[0], flags=re.MULTILINE)
+    )
     for reason in ConditionReason:
         found = {type_.value for (type_, _), reasons in REASONS_OF_CONDITION.items() if reason in reasons}
         said = {
