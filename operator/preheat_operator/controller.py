@@ -16,6 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import kopf
+from prometheus_client import disable_created_metrics, start_http_server
 
 from preheat_operator.api import names
 from preheat_operator.api.enums import WorkloadKind
@@ -116,7 +117,7 @@ def routes(reconciler: Reconciler, resync: Resync) -> kopf.OperatorRegistry:
 
 
 async def run(settings: Settings) -> None:
-    """Run until a signal ends it. Raises ApiError when the CRDs are not installed."""
+    """Run until a signal ends it. Raises ApiError when the CRDs are not installed, OSError when it cannot listen."""
     async with connect() as api:
         await _require_crds(api)
         queue: WorkQueue[Key] = WorkQueue()
@@ -131,6 +132,8 @@ async def run(settings: Settings) -> None:
             identity="preheat-controller",
             liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz",
         )
+        # In a thread of its own, which ends with the process.
+        serving, _ = start_http_server(settings.metrics_port, registry=reconciler.figures.registry)
         work = (watches, queue.run(reconciler, workers=settings.workers), resync.run())
         tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
         try:
@@ -142,6 +145,8 @@ async def run(settings: Settings) -> None:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            serving.shutdown()
+            serving.server_close()
 
 
 async def _require_crds(api: Api) -> None:
@@ -155,6 +160,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # Kopf reports every event it hands on; that is what the work queue is there to make quiet.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     try:
         settings = Settings.from_env(os.environ)
     except SettingsError as error:
@@ -164,6 +170,9 @@ def main() -> int:
         asyncio.run(run(settings))
     except ApiError as error:
         _LOG.error("the API server does not serve what the controller needs; are the CRDs installed? %s", error)
+        return 1
+    except OSError as error:
+        _LOG.error("it cannot listen: %s", error)
         return 1
     return 0
 

@@ -36,6 +36,9 @@ class Settings:
     health_port: int = 8080
     """Port of /healthz, which fails when nothing could be listed for three resyncs."""
 
+    metrics_port: int = 8081
+    """Port of /metrics."""
+
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Settings:
         """Read the environment. Raises SettingsError."""
@@ -57,6 +60,7 @@ class Settings:
             resync_seconds=_number(env, "PREHEAT_RESYNC_SECONDS", default=300, least=1, most=86400),
             workers=_number(env, "PREHEAT_WORKERS", default=8, least=1, most=256),
             health_port=_number(env, "PREHEAT_HEALTH_PORT", default=8080, least=1, most=65535),
+            metrics_port=_number(env, "PREHEAT_METRICS_PORT", default=8081, least=1, most=65535),
         )
 
 

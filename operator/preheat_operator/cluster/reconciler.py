@@ -12,6 +12,7 @@ from preheat_operator.api import names
 from preheat_operator.api.enums import WorkloadKind
 from preheat_operator.cluster import apply, resources
 from preheat_operator.cluster.client import ApiError
+from preheat_operator.cluster.figures import Figures
 from preheat_operator.cluster.invalid import report_invalid
 from preheat_operator.cluster.keys import Key, ModelKey, NamespaceKey
 from preheat_operator.cluster.observe import now, observe_children, observe_model, observe_namespace
@@ -40,6 +41,7 @@ class Reconciler:
     queue: WorkQueue[Key]
     installation: Installation
     followers: dict[WorkloadName, set[ModelKey]] = field(default_factory=dict)
+    figures: Figures = field(default_factory=Figures)
 
     async def __call__(self, key: Key) -> float | None:
         """Work on a key; answers after how many seconds to look again."""
@@ -68,6 +70,7 @@ class Reconciler:
                 if error.status in (404, 409):
                     return 1.0
                 raise
+            self.figures.take(key, before=model.status, after=plan.status)
             if written:
                 for announcement in plan.announcements:
                     await apply.announce(self.api, model, announcement, at=observed.now.isoformat())
@@ -115,6 +118,7 @@ class Reconciler:
             await self._clear_up(key.namespace, plan_gone(uid=uid, jobs=jobs, pods=pods))
         for followers in self.followers.values():
             followers.discard(key)
+        self.figures.forget(key)
         self.queue.add(NamespaceKey(key.namespace))
 
     def _follow(self, key: ModelKey, observed: Observed) -> None:

@@ -51,10 +51,11 @@ def world(controlplane: ApiServer) -> World:
 @pytest.fixture
 def process(controlplane: ApiServer, kubeconfig: Path) -> Iterator[Process]:
     """The controller, running in a process of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = Process(controlplane, kubeconfig, port)
+    with socket.socket() as health, socket.socket() as metrics:
+        for probe in (health, metrics):
+            probe.bind(("127.0.0.1", 0))
+        ports = [probe.getsockname()[1] for probe in (health, metrics)]
+    process = Process(controlplane, kubeconfig, *ports)
     process.start()
     yield process
     process.kill()

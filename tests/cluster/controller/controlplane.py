@@ -94,11 +94,13 @@ class Process:
     server: ApiServer
     kubeconfig: Path
     port: int
+    metrics_port: int
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it; returns at once."""
         env = {**os.environ, **environment(self.kubeconfig), "PREHEAT_HEALTH_PORT": str(self.port)}
+        env["PREHEAT_METRICS_PORT"] = str(self.metrics_port)
         env["PYTHONPATH"] = f"{REPOSITORY / 'operator'}:{REPOSITORY / 'compiler_job'}"
         with (self.server.folder / "controller.log").open("ab") as log:
             command = [sys.executable, "-m", "preheat_operator.controller"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 from apiserver.fixtures import eventually
@@ -59,6 +60,13 @@ def events(world: World, reason: str) -> list[str]:
     return [event["message"] for event in world.server.request("GET", path).body["items"]]
 
 
+def series(process: Process) -> dict[str, float]:
+    """What Prometheus would read of the controller."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{process.metrics_port}/metrics", timeout=10) as answer:
+        lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+
 def two_revisions(world: World) -> None:
     """Two that were ready one after the other, of one image."""
     world.model()
@@ -83,6 +91,11 @@ def test_wrong_answers_of_two_pods_give_pods_the_revision_before(process: Proces
     assert (newest["state"], taken["pods"], taken["wrong"], taken["crashed"]) == ("TakenBack", 3, 2, 0)
     eventually(lambda: len(events(world, "RevisionTakenBack")) == 1, what="one Event")
     assert "2 of 3 pods reported wrong answers (main/one/cpu)" in events(world, "RevisionTakenBack")[0]
+    of_model = f'model="{MODEL}",namespace="{world.namespace}"'
+    figures = series(process)
+    assert figures[f"preheat_revisions_taken_back_total{{{of_model}}}"] == 1
+    assert figures[f"preheat_model_taken_back{{{of_model}}}"] == 1
+    assert figures[f'preheat_model_pods{{how="wrong",{of_model}}}'] == 2
     # The pods go, the controller is another: what was decided stays, and nothing is compiled again.
     for name in ("well", "wrong-1", "wrong-2"):
         world.server.request("DELETE", f"/api/v1/namespaces/{world.namespace}/pods/{name}?gracePeriodSeconds=0")

@@ -11,7 +11,7 @@ import pytest
 
 from apiserver.chart import CHART, helm, render
 from preheat_operator.api import names
-from preheat_operator.settings import ServerSettings
+from preheat_operator.settings import ServerSettings, Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,6 +134,21 @@ def test_the_prometheus_operator_is_asked_only_when_told_to() -> None:
     service = kinds(render())["Service"]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert monitor["spec"]["endpoints"][0]["port"] in [port["name"] for port in service["spec"]["ports"]]
+
+
+def test_it_finds_the_controller_as_well() -> None:
+    assert not [d for d in render() if d["kind"] == "PodMonitor"]
+    documents = render("server.serviceMonitor.enabled=true", "server.serviceMonitor.labels.release=prom")
+    (monitor,) = (d for d in documents if d["kind"] == "PodMonitor")
+    template = next(
+        d for d in documents if d["metadata"]["name"] == "preheat-controller" and d["kind"] == "Deployment"
+    )["spec"]["template"]
+    assert monitor["metadata"]["labels"]["release"] == "prom"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    ports = {port["name"]: port["containerPort"] for port in template["spec"]["containers"][0]["ports"]}
+    assert ports[endpoint["port"]] == Settings.metrics_port
+    assert endpoint["honorLabels"] is True
 
 
 def test_names_follow_the_release() -> None:
