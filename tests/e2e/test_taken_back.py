@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
+import urllib.error
 from typing import TYPE_CHECKING, Any
 
 import kit
 import pytest
 
-from e2e.test_reports import QUICK, why
-from e2e.world import jobs_ever, wait_degraded
+from e2e.test_reports import why
+from e2e.world import QUICK, jobs_ever, wait_degraded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,3 +99,41 @@ def test_two_pods_that_answer_wrong_take_the_revision_back_and_the_next_starts_w
     kube.apply(kit.deployment("tiny", image, name="after", label="tiny"))
     assert kit.measure(kube, "tiny", kit.wait_ready_pod(kube, "after"), calls=5).outcome == "hot"
     kube.run("delete", "deployment", "after")
+
+
+def crash(kube: kit.Kube, pod: str) -> None:
+    """Have the server read where there is nothing to be read; it does not live to answer."""
+    with (
+        kit.forwarded(kube, pod) as url,
+        contextlib.suppress(urllib.error.URLError, http.client.HTTPException, OSError),
+    ):
+        kit.post(f"{url}/crash", b"")
+
+
+def test_two_pods_that_crash_take_it_back_as_well_without_a_report(world: World, ready: kit.Kube) -> None:
+    kube, image = ready, world.image("tiny")
+    with given_back(world, kube, image):
+        kube.apply(
+            kit.deployment("tiny", image, name="crashes", label="tiny", replicas=2, env={"PREHEAT_REPORTS_URL": ""})
+        )
+        try:
+            pods = kit.wait_for(
+                "two ready pods",
+                lambda: len(found := [p for p in kit.running_pods(kube, "crashes") if kit.is_ready(p)]) == 2 and found,
+                timeout=180,
+            )
+            crash(kube, pods[0]["metadata"]["name"])
+            kit.wait_for(
+                "one to be counted", lambda: revision(kube, image).get("served", {}).get("crashed") == 1, timeout=60
+            )
+            assert revision(kube, image)["state"] == "Ready", "one is not enough"
+            crash(kube, pods[1]["metadata"]["name"])
+            said = wait_degraded(kube, "RevisionTakenBack", timeout=60)
+            assert "2 of 2 pods crashed" in said["message"]
+            for pod in kit.running_pods(kube, "crashes"):
+                (server,) = pod["status"]["containerStatuses"]
+                assert server["lastState"]["terminated"]["exitCode"] == 139
+                assert "preheat.dev/served" not in pod["metadata"]["annotations"]
+        finally:
+            kube.run("delete", "deployment", "crashes", "--ignore-not-found")
+            kit.wait_for("the pods to go", lambda: not kube.list("pods", "preheat.dev/model=tiny"), timeout=90)

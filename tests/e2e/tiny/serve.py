@@ -1,7 +1,8 @@
-"""The smallest service around a compiled model: POST /run with 64 float32 values."""
+"""The smallest service around a compiled model: POST /run with 64 float32 values; POST /crash ends it."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -41,6 +42,8 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(200 if ready.is_set() else 503, {})
 
     def do_POST(self) -> None:
+        if self.path == "/crash":
+            ctypes.string_at(0)  # SIGSEGV
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.answer(200, run(torch.frombuffer(bytearray(body), dtype=torch.float32).reshape(-1, 64)))
 

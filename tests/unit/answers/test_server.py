@@ -41,11 +41,14 @@ class Reviewer:
 
     asked: list[str] = field(default_factory=list)
     fails: Exception | None = None
+    unreadable: Exception | None = None
     hold: asyncio.Event | None = None
     reached: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def get(self, path: str) -> None:
         """No pod is there to be written to; tests/unit/answers/test_noting.py has some."""
+        if self.unreadable:
+            raise self.unreadable
 
     async def request(self, method: str, path: str, *, body: dict[str, Any]) -> dict[str, Any]:
         assert (method, path) == ("POST", "/apis/authentication.k8s.io/v1/tokenreviews")
@@ -135,6 +138,19 @@ async def test_without_the_api_server_the_sender_may_come_again(error: Exception
         assert await here.report() == 503
         here.reviewer.fails = None
         assert await here.report() == 204, "it was not remembered"
+
+
+async def test_a_wrong_answer_that_cannot_be_noted_is_not_taken_yet() -> None:
+    record = {"event": "preheat-mismatch", "module": "main", "bucket": "one", "hardware": "cpu"}
+    wrong = {"v": 1, "model": "vision", "records": [record, RECORD]}
+    async with running() as here:
+        here.reviewer.unreadable = ApiError(status=503, reason="x", message="y")
+        assert await here.report(body=wrong) == 503
+        assert await here.value(FIRST) is None, "or it would be counted twice"
+        here.reviewer.unreadable = None
+        assert await here.report(body=wrong) == 204
+        assert await here.value(FIRST) == 1
+        assert await here.value('preheat_wrong_answers_total{model="vision",namespace="prod"}') == 1
 
 
 async def test_many_with_one_token_ask_once() -> None:
