@@ -101,6 +101,7 @@ class Revision(ApiModel):
     )
     created: datetime = Field(description="When the revision was first seen to be needed.")
     cause: str = Field(max_length=63, description="What made it necessary: Created, ImageChanged or SpecChanged.")
+    finished: datetime | None = Field(default=None, description="When it became Ready or Failed. Absent: not yet.")
     state: RevisionState = Field(
         default=RevisionState.PENDING, description="Pending, Compiling, Ready, Failed or TakenBack. Default: Pending."
     )
@@ -116,7 +117,6 @@ class Revision(ApiModel):
         json_schema_extra=list_map("name"),
         description="One entry a hardware profile. Default: none.",
     )
-    ready: datetime | None = Field(default=None, description="When it became Ready. Absent: it did not.")
     served: RevisionServed | None = Field(
         default=None, description="How its pods are served. Absent: it never had any."
     )

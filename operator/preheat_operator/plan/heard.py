@@ -44,7 +44,7 @@ def given(revisions: Sequence[Revision], image: str) -> Revision | None:
 
 def listen(observed: Observed, revisions: Sequence[Revision], targets: Sequence[Target]) -> Heard:
     """What pods say of these revisions, newest first. `targets` are the newest one's."""
-    seen = witnesses(observed.served, now=observed.now)
+    seen = witnesses(observed.serving_pods, now=observed.now)
     watched = watch(revisions=revisions, seen=seen, now=observed.now)
     newest = watched.revisions[0] if watched.revisions else None
     of_interest = None if newest is None else given(watched.revisions, newest.image)

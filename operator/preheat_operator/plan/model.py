@@ -44,7 +44,7 @@ _REFUSED_AGAIN_SECONDS = 120.0
 class Observed:
     """Everything a decision about one model rests on.
 
-    `jobs` and `pods` carry the model's label, whoever made them. `served` are the pods that ask for the model. `taken` are names at which the API server has a Job
+    `jobs` and `pods` carry the model's label, whoever made them; `serving_pods` the one that users set. `taken` are names at which the API server has a Job
     that is not ours, `refused` what it said to Jobs it would not have; both are learned by trying. `troubles` maps
     uids of Jobs and pods to their newest warning Event.
     """
@@ -53,7 +53,7 @@ class Observed:
     workload: dict[str, Any] | None
     jobs: Sequence[JobView] = ()
     pods: Sequence[PodView] = ()
-    served: Sequence[PodView] = ()
+    serving_pods: Sequence[PodView] = ()
     notes: IndexNotes = field(default_factory=IndexNotes)
     troubles: Mapping[str, str] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
@@ -100,10 +100,10 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
     revision = current.model_copy(
         update={
             "state": work.joined.state,
-            "ready": observed.now if work.joined.state == RevisionState.READY else None,
             "manifest": work.joined.manifest,
             "python_path": work.python_path if work.has_python_path else current.python_path,
             "hardware": tuple(s.entry for s in work.steps),
+            "finished": _finished(current, work.joined.state, observed.now),
         }
     )
     return _conclude(
@@ -199,6 +199,13 @@ def _compile(
         else:
             refusals.append(refusal)
     return _Work(steps=tuple(steps), joined=joined, create=tuple(create), check=tuple(check), refusals=tuple(refusals))
+
+
+def _finished(current: Revision, state: RevisionState, now: datetime) -> datetime | None:
+    """When the revision came to its end: what it was, until it is begun again."""
+    if state not in (RevisionState.READY, RevisionState.FAILED):
+        return None
+    return current.finished or now
 
 
 def _refused(taken_step: Step) -> Step:

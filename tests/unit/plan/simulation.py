@@ -81,7 +81,7 @@ class Simulation:
             workload=self.workload,
             jobs=[read_job(j) for j in self.jobs.values()],
             pods=[read_pod(p) for p in self.pods.values()],
-            served=self.served,
+            serving_pods=self.served,
             notes=self.notes,
             taken=self.taken,
             refused=self.refused,

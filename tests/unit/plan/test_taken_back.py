@@ -153,7 +153,7 @@ def test_a_notice_is_a_condition_and_one_event_and_changes_nothing() -> None:
 def test_status_counts_the_pods_of_each_revision_and_when_it_was_ready() -> None:
     world = with_revisions(FIRST)
     assert "served" not in world.status["revisions"][0], "it never had any"
-    assert world.status["revisions"][0]["ready"] == "2026-01-01T00:00:00Z"
+    assert world.status["revisions"][0]["finished"] == "2026-01-01T00:00:00Z"
     world.served = [pod("a", served=HOT), pod("b"), pod("c", served=miss()), pod("d", served=HOT, manifest=SECOND)]
     world.settle()
     counted = world.status["revisions"][0]["served"]
