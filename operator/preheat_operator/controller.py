@@ -81,6 +81,9 @@ def routes(reconciler: Reconciler, resync: Resync) -> kopf.OperatorRegistry:
     async def on_pod(namespace: str, body: Mapping[str, Any], **_: Any) -> None:
         if needs_attention(body):
             queue.add(NamespaceKey(namespace))
+        news = reconciler.images.news(namespace, body)
+        if news is not None:
+            queue.add(ModelKey(namespace, news))
 
     async def on_index(namespace: str, **_: Any) -> None:
         queue.add(NamespaceKey(namespace))

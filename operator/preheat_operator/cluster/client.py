@@ -123,9 +123,9 @@ class Api:
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self.request("PATCH", path, query=query, body=body, content=_APPLY)
 
-    async def merge_patch(self, path: str, body: Raw) -> Raw:
+    async def merge_patch(self, path: str, body: Raw, *, manager: str = FIELD_MANAGER) -> Raw:
         """JSON merge patch."""
-        return await self.request("PATCH", path, query={"fieldManager": FIELD_MANAGER}, body=body, content=_MERGE_PATCH)
+        return await self.request("PATCH", path, query={"fieldManager": manager}, body=body, content=_MERGE_PATCH)
 
     async def json_patch(self, path: str, operations: list[Raw]) -> Raw:
         """JSON patch; with a `test` operation it changes only what was seen."""

@@ -53,6 +53,7 @@ async def observe_model(api: Api, key: ModelKey, raw: Raw) -> Observed:
     if reference is not None:
         workload = await api.get(resources.workload(reference.kind, key.namespace, reference.name))
     jobs, pods = await observe_children(api, key)
+    labelled = await api.list_all(resources.pods(key.namespace), labels=f"{names.LABEL_MODEL}={key.name}")
     index = await api.get(resources.index(key.namespace))
     moment = now()
     return Observed(
@@ -60,6 +61,7 @@ async def observe_model(api: Api, key: ModelKey, raw: Raw) -> Observed:
         workload=workload,
         jobs=jobs,
         pods=pods,
+        serving_pods=[read_pod(raw) for raw in labelled],
         notes=IndexNotes() if index is None else read_notes(_annotations(index)),
         troubles=await _troubles(api, key.namespace, jobs=jobs, pods=pods, moment=moment),
         now=moment,

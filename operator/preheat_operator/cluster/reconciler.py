@@ -15,6 +15,7 @@ from preheat_operator.cluster.client import ApiError
 from preheat_operator.cluster.invalid import report_invalid
 from preheat_operator.cluster.keys import Key, ModelKey, NamespaceKey
 from preheat_operator.cluster.observe import now, observe_children, observe_model, observe_namespace
+from preheat_operator.plan.attention import SeenImages
 from preheat_operator.plan.model import ModelPlan, Observed, plan_gone, plan_model
 from preheat_operator.plan.namespace import plan_namespace
 
@@ -34,12 +35,15 @@ WorkloadName = tuple[str, str, str]
 
 @dataclass(kw_only=True)
 class Reconciler:
-    """Works on keys. `followers` says which models follow a workload: a hint for events, rebuilt by every look."""
+    """Works on keys. `followers` says which models follow a workload, `images` which images their pods run: hints for
+    events, of which nothing is lost with the process.
+    """
 
     api: Api
     queue: WorkQueue[Key]
     installation: Installation
     followers: dict[WorkloadName, set[ModelKey]] = field(default_factory=dict)
+    images: SeenImages = field(default_factory=SeenImages)
 
     async def __call__(self, key: Key) -> float | None:
         """Work on a key; answers after how many seconds to look again."""
@@ -115,6 +119,7 @@ class Reconciler:
             await self._clear_up(key.namespace, plan_gone(uid=uid, jobs=jobs, pods=pods))
         for followers in self.followers.values():
             followers.discard(key)
+        self.images.forget(key.namespace, key.name)
         self.queue.add(NamespaceKey(key.namespace))
 
     def _follow(self, key: ModelKey, observed: Observed) -> None:

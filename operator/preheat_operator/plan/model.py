@@ -6,7 +6,7 @@ on the outcome of a plan yields nothing more to do, and planning twice on the sa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from preheat_operator.api import names
@@ -16,13 +16,16 @@ from preheat_operator.api.index import unsayable_python_path
 from preheat_operator.plan import jobs as job_policy
 from preheat_operator.plan import revision as revisions
 from preheat_operator.plan.conditions import Announcement, Standing
+from preheat_operator.plan.given import can_be_given, pin, pinned
 from preheat_operator.plan.indexnotes import IndexNotes
 from preheat_operator.plan.merge import Joined, join
+from preheat_operator.plan.need import compiled_in, needed, news, rebuild_token
 from preheat_operator.plan.objects import JobState, JobView, PodView
 from preheat_operator.plan.ownership import Belongings, sort_out
 from preheat_operator.plan.profile import Note, Step, step
 from preheat_operator.plan.status import assemble
 from preheat_operator.plan.termination import TargetName
+from preheat_operator.plan.weights import weights_of
 from preheat_operator.plan.workload import NotServing, Serving, serving
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ _REFUSED_AGAIN_SECONDS = 120.0
 class Observed:
     """Everything a decision about one model rests on.
 
-    `jobs` and `pods` carry the model's label, whoever made them. `taken` are names at which the API server has a Job
+    `jobs` and `pods` carry the model's label, whoever made them; `serving_pods` the one that users set. `taken` are names at which the API server has a Job
     that is not ours, `refused` what it said to Jobs it would not have; both are learned by trying. `troubles` maps
     uids of Jobs and pods to their newest warning Event.
     """
@@ -51,6 +54,7 @@ class Observed:
     workload: dict[str, Any] | None
     jobs: Sequence[JobView] = ()
     pods: Sequence[PodView] = ()
+    serving_pods: Sequence[PodView] = ()
     notes: IndexNotes = field(default_factory=IndexNotes)
     troubles: Mapping[str, str] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
@@ -79,8 +83,11 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
     source = serving(spec=model.spec, workload=observed.workload)
     if isinstance(source, NotServing):
         return _nothing_to_compile_from(observed, source)
-    want = revisions.wanted(model=model.metadata.name, spec=model.spec, image=source.image)
+    want = needed(model=model, source=source, serving_pods=observed.serving_pods, weights=weights_of(model.spec))
     current = revisions.begin(want=want, previous=model.status.revisions, now=observed.now)
+    if current.image_digest is None and (seen := compiled_in(observed.pods, want.name)) is not None:
+        current = current.model_copy(update={"image_digest": seen})
+    source = replace(source, digest=current.image_digest)
     recorded = _recorded_targets(model, want)
     belongings = sort_out(
         model=model, want=want, jobs=observed.jobs, pods=observed.pods, taken=observed.taken,
@@ -100,6 +107,7 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
             "manifest": work.joined.manifest,
             "python_path": work.python_path if work.has_python_path else current.python_path,
             "hardware": tuple(s.entry for s in work.steps),
+            "finished": _finished(current, work.joined.state, observed.now),
         }
     )
     return _conclude(
@@ -197,6 +205,13 @@ def _compile(
     return _Work(steps=tuple(steps), joined=joined, create=tuple(create), check=tuple(check), refusals=tuple(refusals))
 
 
+def _finished(current: Revision, state: RevisionState, now: datetime) -> datetime | None:
+    """When the revision came to its end: what it was, until it is begun again."""
+    if state not in (RevisionState.READY, RevisionState.FAILED):
+        return None
+    return current.finished or now
+
+
 def _refused(taken_step: Step) -> Step:
     entry = taken_step.entry.model_copy(update={"state": HardwareState.PENDING})
     return Step(entry=entry, targets=taken_step.targets, notes=taken_step.notes)
@@ -218,16 +233,19 @@ def _conclude(
             Note(reason=ConditionReason.TEMPLATE_REFUSED, message=f"the API server refuses the compile Job: {refusal}")
             for refusal in dict.fromkeys(work.refusals)
         ),
-        overlays=_conflict(observed, belongings, under_way=under_way),
+        overlays=(*_conflict(observed, belongings, under_way=under_way), *_pin_not_found(model, revision)),
         withholding=_withholding(observed, revision),
         settled=settled and revision.state == RevisionState.FAILED,
+        pinned=_held_back(model, revision),
     )
     history = revisions.history(
-        current=revision, previous=model.status.revisions, limit=model.spec.revision_history_limit
+        current=revision, previous=model.status.revisions, limit=model.spec.revision_history_limit, keep=pin(model)
     )
     status, announcements = assemble(
-        model=model, revisions=history, targets=targets, standing=standing, now=observed.now
-    )
+        model=model, revisions=history, targets=targets, standing=standing, now=observed.now,
+        rebuild=rebuild_token(model),
+    )  # fmt: skip
+    announcements = (*news(revision=revision, previous=model.status.revisions), *announcements)
     stopping = {
         job.uid: job
         for job in (*belongings.superseded, *(j for s in work.steps for j in s.stop), *work.joined.stop)
@@ -289,6 +307,22 @@ def _withholding(observed: Observed, revision: Revision | None) -> tuple[Note, .
             )
             notes.append(Note(reason=ConditionReason.IMAGE_PYTHON_PATH_UNSUPPORTED, message=message))
     return tuple(notes)
+
+
+def _held_back(model: CompiledModel, revision: Revision) -> Revision | None:
+    """The revision that pods of the wanted image are pinned to, where it is not the wanted one."""
+    chosen = pinned(model.status.revisions, pin(model))
+    return chosen if chosen is not None and chosen.image == revision.image and chosen.name != revision.name else None
+
+
+def _pin_not_found(model: CompiledModel, revision: Revision) -> tuple[Note, ...]:
+    name = pin(model)
+    there = [r for r in (revision, *model.status.revisions) if can_be_given(r)]
+    if not name or any(r.name == name for r in there):
+        return ()
+    ready = ", ".join(dict.fromkeys(r.name for r in there)) or "none yet"
+    message = f"{names.ANNOTATION_PIN} names {name!r}, which is no ready revision (ready: {ready}): nothing is pinned"
+    return (Note(reason=ConditionReason.PIN_NOT_FOUND, message=message),)
 
 
 def _conflict(observed: Observed, belongings: Belongings, *, under_way: bool) -> tuple[Note, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from preheat_operator.api.spec import MAX_TARGETS
 from preheat_operator.api.status import CompiledModelStatus
 from preheat_operator.plan.conditions import Announcement, Standing, announcements, conditions, counts
+from preheat_operator.plan.given import pin, pinned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
 
 
 def assemble(
-    *, model: CompiledModel, revisions: Sequence[Revision], targets: Sequence[Target], standing: Standing, now: datetime
+    *,
+    model: CompiledModel,
+    revisions: Sequence[Revision],
+    targets: Sequence[Target],
+    standing: Standing,
+    now: datetime,
+    rebuild: str = "",
 ) -> tuple[CompiledModelStatus, tuple[Announcement, ...]]:
     """The next status, and the Events that its conditions are worth."""
     current = conditions(
@@ -26,9 +33,13 @@ def assemble(
     total = sum(len(m.buckets) for m in model.spec.torch.modules) * len(model.spec.hardware)
     newest = standing.revision
     kept = counts(newest)["kept"] if newest is not None else None
+    held = pinned(revisions, pin(model))
     status = CompiledModelStatus(
         observed_generation=model.metadata.generation,
         kept=None if kept is None else f"{kept}/{total}",
+        # What was heard stays heard: an annotation that is taken away and put back asks for nothing new.
+        rebuild=rebuild or model.status.rebuild,
+        pinned=None if held is None else held.name,
         conditions=current,
         revisions=tuple(revisions),
         targets=tuple(sorted(targets, key=lambda t: (t.module, t.bucket, t.hardware)))[:MAX_TARGETS],
