@@ -51,14 +51,20 @@ def compile_caches(
     artifact: Path,
     report: Report,
     seconds: float,
+    former: Path | None = None,
 ) -> tuple[Difference, Speed | None, Graphs]:
     """Fill `artifact/caches`; returns how far its answers are from eager's, how fast they are (None if too far), and
-    how it was cut.
+    how it was cut. `former` are caches to begin with, which are then the artifact's as they are.
 
     Raises CachesError.
     """
     folder, answer = work / "inductor-for-pods", work / "caches.json"
-    folder.mkdir()
+    shutil.rmtree(folder, ignore_errors=True)
+    answer.unlink(missing_ok=True)
+    if former is None:
+        folder.mkdir()
+    else:
+        shutil.copytree(former, folder)
     environment = {
         **os.environ,
         **cache_environment(),
@@ -79,7 +85,9 @@ def compile_caches(
         raise CachesError(reason, f"the process {ended.how}. See the log of container compile.") from None
     if seen["reason"] is not None:
         raise CachesError(seen["reason"], seen["message"])
-    _keep(folder, artifact / CACHE_DIRECTORY, report)
+    if former is None:
+        _keep(folder, artifact / CACHE_DIRECTORY, report)
+    shutil.rmtree(folder, ignore_errors=True)
     report.merge(seen["sections"])
     speed = None
     if seen["speed"] is not None:
@@ -191,6 +199,5 @@ def _keep(folder: Path, target: Path, report: Report) -> None:
             continue
         (target / relative).parent.mkdir(parents=True, exist_ok=True)
         path.replace(target / relative)
-    shutil.rmtree(folder)
     if left_out:
         report.note("caches", leftOut=left_out)

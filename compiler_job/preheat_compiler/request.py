@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from preheat_compiler.bucket import Bucket, check_callable, read_bucket, read_const
 from preheat_compiler.fields import Fields, RequestError
-from preheat_runtime.manifest import canonical_json
+from preheat_runtime.manifest import canonical_json, is_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +67,10 @@ class KeepIf:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The whole request; `raw` is the JSON it was read from."""
+    """The whole request; `raw` is the JSON it was read from.
+
+    `base` is the manifest of a revision of the same code with other weights, None where there is none.
+    """
 
     namespace: str
     name: str
@@ -83,6 +86,7 @@ class Request:
     targets: tuple[tuple[str, str], ...]
     timeout_seconds: int
     raw: Mapping[str, Any]
+    base: str | None = None
 
     def target(self, module: str, bucket: str) -> tuple[Module, Bucket]:
         """The module and bucket of one target; KeyError when the request has none of that name."""
@@ -145,6 +149,7 @@ def parse_request(raw: object) -> Request:
         targets=top.list("targets", _target),
         timeout_seconds=top.integer("timeoutSeconds", minimum=1),
         raw=raw if isinstance(raw, dict) else {},
+        base=_base(top.take("base", required=False)),
     )
     top.end()
     _check_names(request)
@@ -168,6 +173,12 @@ def asked_for(request: Request, module: str, bucket: str, fingerprint: Mapping[s
         "keepIf": request.raw["keepIf"],
         "fingerprint": dict(fingerprint),
     }
+
+
+def _base(raw: object) -> str | None:
+    if raw is not None and not (isinstance(raw, str) and is_digest(raw)):
+        raise RequestError("request.base: must be the digest of a manifest, sha256:<64 hex digits>")
+    return raw
 
 
 def _check_names(request: Request) -> None:

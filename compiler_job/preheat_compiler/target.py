@@ -7,49 +7,39 @@ everything that can go wrong leaves here as a verdict.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import shutil
 import time
 import traceback
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from preheat_compiler import package
-from preheat_compiler.accuracy import against_reference
+from preheat_compiler import carry, package
 from preheat_compiler.build import build, building, describe_module, words
-from preheat_compiler.caches import CachesError, compile_caches
-from preheat_compiler.decide import Decision, allowed_error, decide
+from preheat_compiler.decide import Decision, allowed_error
 from preheat_compiler.faults import common_reason, describe, failed, redact
-from preheat_compiler.fresh_proof import FreshProof
-from preheat_compiler.graphs import ONE_GRAPH
-from preheat_compiler.inputs import Sizes, build_call, dtypes_of, pick_sizes
+from preheat_compiler.inputs import Sizes, build_call, dtypes_of, narrowed, pick_sizes, traceable
+from preheat_compiler.judge import as_package, load, through_caches
 from preheat_compiler.levers import as_served, levers_of
-from preheat_compiler.model import device_of, find_module, load_factory
-from preheat_compiler.prove import SEEDS, against_eager, no_weight_is_baked_in
+from preheat_compiler.model import device_of
+from preheat_compiler.progress import say
+from preheat_compiler.prove import SEEDS
 from preheat_compiler.regions import Seen, build_regions, watch
 from preheat_compiler.report import FILE as REPORT_FILE
 from preheat_compiler.report import Report, write_atomically
 from preheat_compiler.request import asked_for, read_request, request_key
-from preheat_compiler.speed import speed_of
-from preheat_compiler.submodules import where_time_goes
 from preheat_compiler.verdict import TargetError, TargetResult
 from preheat_compiler.work import Work
 from preheat_runtime import bytecode
 from preheat_runtime.compare import difference
+from preheat_runtime.environment import CACHE_DIRECTORY
 from preheat_runtime.package import TARGET_FILE, Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
-
-    from preheat_compiler.graphs import Graphs
-    from preheat_compiler.measure import Speed
-    from preheat_compiler.memory import MemoryGrowth
-    from preheat_runtime.compare import Difference
 
 
 def main(argv: Sequence[str], *, launcher: str) -> int:
@@ -108,7 +98,7 @@ def _decide(work: Work) -> Decision:
     import torch
 
     with torch.no_grad():
-        module = _load(work, "loading the model")
+        module = load(work, "loading the model")
     work.device = device_of(module)
     with as_served(work.levers, work.device):
         return _decide_on(work, module)
@@ -133,10 +123,15 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
     if changes:
         # It remembers having run. One that has not is built from, or no pod would know it again.
         del module
-        module = _load(work, "loading the model again")
+        module = load(work, "loading the model again")
         if describe_module(work, module) != before:
             why = "the module changes when it runs, and torch.factory returns the same one again"
             before.write(work.described / TARGET_FILE)
+    if work.request.base is not None:
+        carried = _carried_over(work, module, before, changes=changes)
+        if carried is not None:
+            return carried
+        module = load(work, "loading the model again")
     if not why:
         try:
             with report.stage("building the package"):
@@ -150,71 +145,49 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
     if why:
         report.note("fallbacks", tier="package", why=why)
         del module
-        return _through_caches(work, sizes, why)
+        return through_caches(work, sizes, why)
     _note_allowed(work)
-    bound = _load(work, "loading the model to bind") if changes else module
-    return _as_package(work, bound, module, pick_sizes(work.bucket))
+    bound = load(work, "loading the model to bind") if changes else module
+    return as_package(work, bound, module, pick_sizes(work.bucket))
+
+
+def _carried_over(work: Work, module: torch.nn.Module, described: Target, *, changes: bool) -> Decision | None:
+    """The verdict on what an earlier revision has for the same graph, with these weights; None: build it."""
+    bucket = work.bucket
+    try:
+        former = carry.find(work, described)
+        words = "carried over from the revision before, not compiled again"
+        if former.entry.verdict == "Rejected":
+            shutil.copy(work.described / TARGET_FILE, work.artifact / TARGET_FILE)
+            return Decision(verdict="Rejected", reason=former.entry.reason, message=f"{words}: {former.entry.message}")
+        former.copy_to(work.artifact)
+        if former.entry.tier == "caches":
+            decision = through_caches(work, pick_sizes(bucket), "as before", former=former.folder / CACHE_DIRECTORY)
+        else:
+            work.serve_only(narrowed(traceable(bucket), former.contract.call.dim))
+            bound = load(work, "loading the model to bind") if changes else module
+            decision = as_package(work, bound, module, pick_sizes(work.bucket), proved=True)
+        work.figures["sizeBytes"] = former.entry.figures.get("sizeBytes", "0")
+        work.figures.pop("compileSeconds", None)
+        return replace(decision, message=f"{words}: {decision.message}")
+    except carry.AnotherGraphError as error:
+        why = str(error)
+    except Exception as error:
+        if common_reason(error):
+            raise
+        why = f"it did not stand the check: {describe(error)}"
+    say(f"{work.module.name}/{work.bucket.name}: nothing is carried over: {why}")
+    work.report.note("fallbacks", tier="carried over", why=redact(why))
+    work.bucket, work.narrowing, work.tier = bucket, "", None
+    work.figures.clear()
+    _remove_all_but(work.artifact, "")
+    return None
 
 
 def _note_allowed(work: Work) -> None:
     """Write into the contract how exact the package must be: pods hold its first answers against eager's."""
     path = work.artifact / TARGET_FILE
     replace(Target.read(path), max_error=f"{work.allowed:g}").write(path)
-
-
-def _load(work: Work, stage: str) -> torch.nn.Module:
-    gc.collect()
-    with work.report.stage(stage):
-        return find_module(load_factory(work.request.factory, work.request.settings.arguments), work.module.path)
-
-
-def _as_package(work: Work, bound: torch.nn.Module, module: torch.nn.Module, sizes: tuple[Sizes, ...]) -> Decision:
-    """Judge the package bound to `bound` by what `module` answers; they are the same one unless running changes it."""
-    report = work.report
-    work.tier = "package"
-    compiled = package.load_package(work.artifact, bound)
-    with report.stage("comparing with eager"):
-        seen = against_eager(compiled, module, work.bucket, sizes, device=work.device, report=report)
-        work.error_figures(seen)
-    with report.stage("comparing with a more precise run"):
-        against_reference(compiled, module, work.bucket, sizes, seeds=SEEDS, device=work.device, report=report)
-    # Copying a model can change what its code looks at (transformers' does); a pod would look again and bind again.
-    compiled = package.load_package(work.artifact, bound)
-    speed = None
-    if seen.maximum <= work.allowed:
-        with report.stage("measuring"):
-            speed = speed_of(
-                compiled, module, work.bucket, sizes, keep_if=work.request.keep_if, seed=SEEDS[0], device=work.device,
-                seconds=work.left(), report=report,
-            )  # fmt: skip
-            work.speed_figures(speed)
-        with report.stage("looking where time goes"):
-            where_time_goes(
-                compiled, module, work.bucket, sizes[-1], seed=SEEDS[0], device=work.device, report=report,
-                seconds=work.left() * 0.05,
-            )  # fmt: skip
-    report.note("graphs", **ONE_GRAPH.to_json())
-    decision = _verdict(work, seen, speed)
-    if decision.verdict != "Kept":
-        return _as_described(work, decision)
-    del compiled
-    with report.stage("proving with random weights"):
-        no_weight_is_baked_in(
-            partial(package.load_package, work.artifact), bound, module, work.bucket, sizes[0],
-            randomise=package.randomise_, device=work.device, allowed=work.allowed, report=report,
-        )  # fmt: skip
-    del module, bound
-    gc.collect()
-    decision = _verdict(work, seen, speed, memory=_first_answers(work, sizes))
-    if decision.verdict != "Kept":
-        return _as_described(work, decision)
-    return replace(decision, message="; ".join(filter(None, [decision.message, work.narrowing])))
-
-
-def _as_described(work: Work, decision: Decision) -> Decision:
-    # A pod has to know the module that it runs eager, not the code it does without.
-    shutil.copy(work.described / TARGET_FILE, work.artifact / TARGET_FILE)
-    return decision
 
 
 def _observe(work: Work) -> None:
@@ -256,67 +229,6 @@ def _eager(work: Work, module: torch.nn.Module, sizes: Sizes) -> Any:
             "InputsRefused", f"the model refused the inputs of bucket {work.bucket.name!r}{at}", error,
             remedy="Check shapes, dtypes, low and high of args and kwargs in torch.modules[].buckets[].",
         ) from error  # fmt: skip
-
-
-def _through_caches(work: Work, sizes: tuple[Sizes, ...], why: str) -> Decision:
-    """The next tier: what torch.compile itself leaves in its cache directory."""
-    work.tier = "caches"
-    shutil.copy(work.described / TARGET_FILE, work.artifact / TARGET_FILE)
-    gc.collect()
-    begin = time.monotonic()
-    try:
-        with work.report.stage("filling the caches"):
-            seen, speed, graphs = compile_caches(
-                launcher=work.launcher, request_file=work.request_file, module=work.module.name,
-                bucket=work.bucket.name, work=work.folder, artifact=work.artifact, report=work.report,
-                seconds=work.left(),
-            )  # fmt: skip
-    except CachesError as error:
-        raise TargetError(error.reason, redact(f"not as a package ({why}), and torch.compile: {error}")) from error
-    work.figure(compileSeconds=time.monotonic() - begin)
-    work.figure(sizeBytes=sum(path.stat().st_size for path in work.artifact.rglob("*") if path.is_file()))
-    work.error_figures(seen)
-    if speed is not None:
-        work.speed_figures(speed)
-    decision = _verdict(work, seen, speed, graphs)
-    if decision.verdict == "Kept":
-        decision = _verdict(work, seen, speed, graphs, _first_answers(work, sizes))
-    cut = f" It is compiled in {graphs.graphs} graphs: {graphs.words()}." if graphs.breaks else ""
-    return Decision(
-        verdict=decision.verdict,
-        reason=decision.reason,
-        message=f"served from compiler caches, not as a package: {why}.{cut} {decision.message}",
-    )
-
-
-def _first_answers(work: Work, sizes: tuple[Sizes, ...]) -> MemoryGrowth | None:
-    """Prove the artifact in fresh processes; returns what memory they needed."""
-    proof = FreshProof(
-        launcher=work.launcher, request_file=work.request_file, request=work.request, module=work.module.name,
-        bucket=work.bucket.name, sizes=sizes, work=work.folder / "fresh", report=work.report, left=work.left,
-    )  # fmt: skip
-    with work.report.stage("proving in fresh processes"):
-        seen = proof.first_answers(
-            work.artifact,
-            tier=work.tier or "",
-            request_key=work.request_key or "",
-            fingerprint=work.fingerprint,
-            allowed=work.allowed,
-        )
-    work.figure(firstAnswerSeconds=seen.served, eagerFirstAnswerSeconds=seen.eager)
-    if seen.memory is not None:
-        work.figure(eagerPeakBytes=round(seen.memory.eager), compiledPeakBytes=round(seen.memory.compiled))
-        work.figure(memoryGrowth=seen.memory.ratio)
-    return seen.memory
-
-
-def _verdict(
-    work: Work, error: Difference, speed: Speed | None, graphs: Graphs = ONE_GRAPH, memory: MemoryGrowth | None = None
-) -> Decision:
-    interval = speed.speedup if speed is not None else None
-    return decide(
-        work.request.keep_if, error=error.maximum, allowed=work.allowed, speedup=interval, memory=memory, graphs=graphs
-    )
 
 
 def _failed(work: Work, reason: str, message: str) -> TargetResult:

@@ -86,6 +86,9 @@ def routes(reconciler: Reconciler, resync: Resync) -> kopf.OperatorRegistry:
             queue.add(NamespaceKey(namespace))
         if model := tells_of_its_model(body):
             queue.add(ModelKey(namespace, model), delay=_LISTEN_SECONDS)
+        news = reconciler.images.news(namespace, body)
+        if news is not None:
+            queue.add(ModelKey(namespace, news))
 
     async def on_index(namespace: str, **_: Any) -> None:
         queue.add(NamespaceKey(namespace))

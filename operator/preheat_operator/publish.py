@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from preheat_operator.api import names
-from preheat_operator.containers import exits, termination
+from preheat_operator.containers import exits, former, termination
 from preheat_operator.containers.merging import merge
 from preheat_operator.containers.recovery import recover
 from preheat_operator.containers.request import JobRequest, RequestError
@@ -111,10 +111,22 @@ def publish(env: Mapping[str, str]) -> bytes:
                 raise FileNotFoundError(f"{RESULT}: is not there, and no former Job's result was found")
         manifest = merge(request=request, own=own, parts=[read_manifest(store, keys, digest)[1] for digest in parts])
         digest = publisher.publish(manifest, job_uid=job_uid)
+    carried = _carried(manifest, request, store, keys)
     _log("published", digest=digest, bytesSent=publisher.bytes_sent, seconds=f"{time.monotonic() - started:.3f}")
     wanted = {(*pair, request.hardware) for pair in request.targets}
     answered = [target for target in manifest.targets if target.key in wanted]
-    return termination.published(digest, manifest.image_python_path, answered)
+    return termination.published(digest, manifest.image_python_path, answered, carried=carried)
+
+
+def _carried(manifest: Manifest, request: JobRequest, store: ObjectStore, keys: Keys) -> int:
+    """How many targets are those of the request's base. It is told, and decides nothing: a store that cannot say is no fault."""
+    if request.base is None:
+        return 0
+    try:
+        return former.carried(manifest, read_manifest(store, keys, request.base)[1], request)
+    except StoreError as error:
+        _log("not counted", base=request.base, reason=error.reason, message=str(error))
+        return 0
 
 
 def log_unrendered(target: str, why: str) -> None:

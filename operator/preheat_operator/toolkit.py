@@ -42,6 +42,8 @@ def main() -> int:
         digest = _recovered(env, request)
         if digest is not None:
             _write(directory / "out" / "recovered.json", canonical_json({"digest": digest}))
+        elif request.base is not None:
+            _bring_base(env, request, directory)
     except RequestError as error:
         termination.write(termination.failed("Internal", str(error)), env)
         _log("failed", message=str(error))
@@ -123,6 +125,26 @@ def _recovered(env: Mapping[str, str], request: JobRequest) -> str | None:
         _log("not recovered", job=uid, reason=error.reason, message=str(error))
         return None
     return digest_of(manifest.to_bytes())
+
+
+def _bring_base(env: Mapping[str, str], request: JobRequest, directory: Path) -> None:
+    """Lay out the revision whose artifacts may be carried over. Without it everything is compiled, which is right, too."""
+    from preheat_operator.containers import former
+    from preheat_operator.store.client import make_client
+    from preheat_operator.store.config import StoreConfig
+    from preheat_operator.store.errors import StoreError
+    from preheat_operator.store.fetching import WORKERS
+    from preheat_operator.store.keys import Keys
+    from preheat_operator.store.objects import ObjectStore
+
+    try:
+        config = StoreConfig.from_env(env)
+        store = ObjectStore(make_client(config, connections=WORKERS + 1), bucket=config.bucket)
+        brought = former.bring(store, Keys(config.tenant), request=request, directory=directory)
+    except StoreError as error:
+        _log("no earlier revision", base=request.base, reason=error.reason, message=str(error))
+    else:
+        _log("earlier revision", base=request.base, targets=brought)
 
 
 def _write(path: Path, data: bytes) -> None:

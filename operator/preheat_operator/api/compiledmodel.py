@@ -26,6 +26,7 @@ class ObjectMeta(ApiModel):
     resource_version: str | None = None
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
+    annotations: dict[str, str] = Field(default_factory=dict)
 
 
 class CompiledModel(ApiModel):

@@ -26,6 +26,7 @@ class ConditionReason(StrEnum):
     # All is well.
     REVISION_READY = "RevisionReady"
     NOTHING_KEPT = "NothingKept"
+    PINNED = "Pinned"
     COMPLETE = "Complete"
     AS_EXPECTED = "AsExpected"
 
@@ -44,6 +45,7 @@ class ConditionReason(StrEnum):
     CONTAINER_NOT_FOUND = "ContainerNotFound"
     TEMPLATE_REFUSED = "TemplateRefused"
     JOB_REFUSED = "JobRefused"
+    PIN_NOT_FOUND = "PinNotFound"
     VOLUME_NOT_SHAREABLE = "VolumeNotShareable"
     VOLUME_UNAVAILABLE = "VolumeUnavailable"
     IMAGE_UNAVAILABLE = "ImageUnavailable"
@@ -112,7 +114,9 @@ NOTICES = (
 
 # Which reasons a condition may carry with a status.
 REASONS_OF_CONDITION: dict[tuple[ConditionType, str], frozenset[ConditionReason]] = {
-    (ConditionType.READY, "True"): frozenset({ConditionReason.REVISION_READY, ConditionReason.NOTHING_KEPT}),
+    (ConditionType.READY, "True"): frozenset(
+        {ConditionReason.REVISION_READY, ConditionReason.NOTHING_KEPT, ConditionReason.PINNED}
+    ),
     (ConditionType.READY, "False"): _BLOCKED
     | _UNDER_WAY
     | _HELD_BACK
@@ -127,6 +131,7 @@ REASONS_OF_CONDITION: dict[tuple[ConditionType, str], frozenset[ConditionReason]
     (ConditionType.DEGRADED, "True"): _BLOCKED
     | {
         ConditionReason.TARGETS_FAILED,
+        ConditionReason.PIN_NOT_FOUND,
         ConditionReason.IMAGE_PYTHON_PATH_UNSUPPORTED,
         ConditionReason.INJECTION_PAUSED,
         ConditionReason.INDEX_FULL,

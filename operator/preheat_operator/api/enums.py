@@ -108,6 +108,19 @@ class Suspend(StrEnum):
     ENABLED = "Enabled"
 
 
+class Cause(StrEnum):
+    """What made a revision necessary; docs/revisions.md tells each."""
+
+    CREATED = "Created"
+    SPEC_CHANGED = "SpecChanged"
+    IMAGE_CHANGED = "ImageChanged"
+    IMAGE_MOVED = "ImageMoved"
+    TEMPLATE_CHANGED = "TemplateChanged"
+    WEIGHTS_CHANGED = "WeightsChanged"
+    FORMAT_CHANGED = "FormatChanged"
+    REBUILD = "Rebuild"
+
+
 class RevisionState(StrEnum):
     """Where a revision stands; Ready, Failed and TakenBack are final. TakenBack was Ready, until its pods were wrong or crashed."""
 

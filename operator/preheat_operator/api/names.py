@@ -25,6 +25,10 @@ LABEL_INJECT: Final = "preheat.dev/inject"
 INJECT_DISABLED: Final = "disabled"
 ANNOTATION_CONTAINER: Final = "preheat.dev/container"
 
+# Set by users on a CompiledModel: asks for a new revision of the same ingredients; which one pods of its image get.
+ANNOTATION_REBUILD: Final = "preheat.dev/rebuild"
+ANNOTATION_PIN: Final = "preheat.dev/pin"
+
 # Set by admission on pods, and by nobody else but the controller.
 ANNOTATION_MANIFEST: Final = "preheat.dev/manifest"
 ANNOTATION_INJECTED: Final = "preheat.dev/injected"

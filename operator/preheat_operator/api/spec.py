@@ -166,6 +166,19 @@ class Serving(ApiModel):
     )
 
 
+class Weights(ApiModel):
+    """Which weights the image loads, where they are not part of it: a change is checked, and compiled only if it must be."""
+
+    revision: str = Field(
+        min_length=1,
+        max_length=128,
+        json_schema_extra=rules(
+            rule("self.matches('^[!-~]+$')", "must be printable ASCII without blanks, such as a version or a digest")
+        ),
+        description="A name for the weights as they are now; a new one says that they changed.",
+    )
+
+
 class Compile(ApiModel):
     """How compile Jobs run."""
 
@@ -251,6 +264,10 @@ class CompiledModelSpec(ApiModel):
         max_length=MAX_HARDWARE,
         json_schema_extra=list_map("name"),
         description="Hardware profiles it is compiled on; 1 to 8.",
+    )
+    weights: Weights | None = Field(
+        default=None,
+        description="Which weights the image loads, where they can change without it. Default: they are part of the image.",
     )
     keep_if: KeepIf = Field(
         default=KeepIf(), description="What an artifact must meet to be kept. Default: minSpeedup 1.05."

@@ -43,6 +43,9 @@ class RevisionHardware(ApiModel):
     rejected: int = Field(default=0, ge=0, description="Targets Rejected. Default: 0.")
     failed: int = Field(default=0, ge=0, description="Targets Failed. Default: 0.")
     no_capacity: int = Field(default=0, ge=0, description="Targets without a node to compile on. Default: 0.")
+    carried: int = Field(
+        default=0, ge=0, description="Targets Kept that an earlier revision had, checked and not compiled. Default: 0."
+    )
     attempt: int = Field(default=1, ge=0, description="Which attempt is the last one, counted from 1. Default: 1.")
     manifest: Digest | None = Field(default=None, description="Digest of the manifest this profile's Job published.")
 
@@ -100,7 +103,23 @@ class Revision(ApiModel):
         default=None, description="Digest of the manifest pods get. Absent: nothing ready yet."
     )
     created: datetime = Field(description="When the revision was first seen to be needed.")
-    cause: str = Field(max_length=63, description="What made it necessary: Created, ImageChanged or SpecChanged.")
+    cause: str = Field(
+        max_length=63,
+        description="What made it necessary, as one word of the closed list in docs/revisions.md, such as ImageChanged.",
+    )
+    image_digest: Digest | None = Field(
+        default=None, description="Digest of the image it was compiled in. Absent: not known."
+    )
+    template_hash: str | None = Field(
+        default=None, max_length=64, description="Hash of what of the pod template decides what is compiled."
+    )
+    weights: str | None = Field(
+        default=None, max_length=256, description="Revision of the weights it was checked with. Absent: none was named."
+    )
+    rebuild: str | None = Field(
+        default=None, max_length=63, description="The token of preheat.dev/rebuild that asked for it. Absent: none did."
+    )
+    format_version: int = Field(default=1, ge=1, description="Format of what was asked of its Jobs. Default: 1.")
     finished: datetime | None = Field(default=None, description="When it became Ready or Failed. Absent: not yet.")
     state: RevisionState = Field(
         default=RevisionState.PENDING, description="Pending, Compiling, Ready, Failed or TakenBack. Default: Pending."
@@ -152,6 +171,13 @@ class CompiledModelStatus(ApiModel):
     observed_generation: int | None = Field(default=None, ge=0, description="metadata.generation the status speaks of.")
     kept: str | None = Field(
         default=None, max_length=15, description="Targets kept, of all targets of the newest revision, such as 2/3."
+    )
+    rebuild: str | None = Field(
+        default=None, max_length=63, description="Last token of the annotation preheat.dev/rebuild that was acted on."
+    )
+    pinned: ShortName | None = Field(
+        default=None,
+        description="Revision that the annotation preheat.dev/pin holds pods of its image to. Absent: none is held.",
     )
     conditions: tuple[Condition, ...] = Field(
         default=(),

@@ -1,6 +1,6 @@
 """The command line of `preheat`: what can be asked, and which module answers.
 
-argparse, since four commands with a dozen options need no library, and since `preheat run` stands between a script
+argparse, since commands with a dozen options need no library, and since `preheat run` stands between a script
 and its start: a command's own imports are made only when it is the one that was asked for.
 """
 
@@ -25,6 +25,11 @@ COMMANDS: Final = {
     "inspect": "preheat_operator.cli.inspect",
     "diff": "preheat_operator.cli.diff",
     "why": "preheat_operator.cli.why",
+    "history": "preheat_operator.cli.history",
+    "rebuild": "preheat_operator.cli.asked",
+    "rollback": "preheat_operator.cli.asked",
+    "pin": "preheat_operator.cli.asked",
+    "unpin": "preheat_operator.cli.asked",
 }
 
 
@@ -126,7 +131,27 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("pod", metavar="POD", help="name of the pod")
     each.add_argument("-n", "--namespace", metavar="NAME", help="its namespace (that of the kubeconfig's context)")
     _output(each)
+    _of_a_model(commands)
     return parser
+
+
+def _of_a_model(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    for name, what, revision in (
+        ("history", "the revisions of a CompiledModel: causes, times, digests, verdicts, what pods get", ""),
+        ("rebuild", "compile a CompiledModel again, whatever is there", ""),
+        ("rollback", "give pods the revision before the one they get", "?"),
+        ("pin", "give pods of a revision's image that revision, whatever is newer", "1"),
+        ("unpin", "give pods the newest ready revision again", ""),
+    ):
+        each = commands.add_parser(name, allow_abbrev=False, help=what)
+        each.add_argument("name", metavar="NAME", help="name of the CompiledModel")
+        if revision:
+            each.add_argument(
+                "revision", metavar="REVISION", nargs="?" if revision == "?" else None, help="as history names it"
+            )
+        each.add_argument("-n", "--namespace", metavar="NAME", help="its namespace (that of the kubeconfig's context)")
+        if name == "history":
+            _output(each)
 
 
 def _store(parser: argparse.ArgumentParser, *, required: bool) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-import aiohttp
-from kubernetes.aio.config import ConfigException, list_kube_config_contexts
-
 from preheat_operator.api import names
 from preheat_operator.cli import exits
+from preheat_operator.cli.asking import ask, namespace
 from preheat_operator.cli.errors import CommandError
 from preheat_operator.cli.output import table, write, write_json
 from preheat_operator.cluster import resources
@@ -32,16 +28,7 @@ _LOG_LINES: Final = 2000
 
 def main(options: argparse.Namespace) -> int:
     """Gather, explain, print; returns the exit code. Raises CommandError."""
-    try:
-        namespace = options.namespace or _namespace()
-        found = asyncio.run(_gather(namespace, options.pod.removeprefix("pod/")))
-    except ConfigException as error:
-        raise CommandError(f"no cluster is known: {error}. Set KUBECONFIG", code=exits.USAGE) from None
-    except ApiError as error:
-        code = exits.REFUSED if error.status in (401, 403) else exits.UNREACHABLE
-        raise CommandError(f"the API server refuses: {error.message}", code=code) from None
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise CommandError(f"the API server cannot be reached: {error}", code=exits.UNREACHABLE) from None
+    found = ask(_gather(namespace(options.namespace), options.pod.removeprefix("pod/")))
     explanation = explain(found)
     if options.output == "json":
         write_json(as_json(found, explanation))
@@ -78,14 +65,6 @@ def lines(found: Gathered, explanation: Explanation) -> Iterator[str]:
             *(["also", note] for note in explanation.notes),
         ]
     )
-
-
-def _namespace() -> str:
-    """The namespace that kubectl would take."""
-    if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
-        return "default"
-    _, active = list_kube_config_contexts(config_file=os.environ.get("KUBECONFIG"))
-    return str((active.get("context") or {}).get("namespace") or "default")
 
 
 async def _gather(namespace: str, name: str) -> Gathered:

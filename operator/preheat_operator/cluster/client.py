@@ -125,9 +125,10 @@ class Api:
         query = {"fieldManager": self._manager, "force": "true"}
         return await self.request("PATCH", path, query=query, body=body, content=_APPLY)
 
-    async def merge_patch(self, path: str, body: Raw) -> Raw:
+    async def merge_patch(self, path: str, body: Raw, *, manager: str = "") -> Raw:
         """JSON merge patch."""
-        return await self.request("PATCH", path, query={"fieldManager": self._manager}, body=body, content=_MERGE_PATCH)
+        query = {"fieldManager": manager or self._manager}
+        return await self.request("PATCH", path, query=query, body=body, content=_MERGE_PATCH)
 
     async def json_patch(self, path: str, operations: list[Raw]) -> Raw:
         """JSON patch; with a `test` operation it changes only what was seen."""

@@ -16,6 +16,7 @@ from preheat_operator.cluster.figures import Figures
 from preheat_operator.cluster.invalid import report_invalid
 from preheat_operator.cluster.keys import Key, ModelKey, NamespaceKey
 from preheat_operator.cluster.observe import now, observe_children, observe_model, observe_namespace
+from preheat_operator.plan.attention import SeenImages
 from preheat_operator.plan.model import ModelPlan, Observed, plan_gone, plan_model
 from preheat_operator.plan.namespace import plan_namespace
 
@@ -35,13 +36,16 @@ WorkloadName = tuple[str, str, str]
 
 @dataclass(kw_only=True)
 class Reconciler:
-    """Works on keys. `followers` says which models follow a workload: a hint for events, rebuilt by every look."""
+    """Works on keys. `followers` says which models follow a workload, `images` which images their pods run: hints for
+    events, of which nothing is lost with the process.
+    """
 
     api: Api
     queue: WorkQueue[Key]
     installation: Installation
     followers: dict[WorkloadName, set[ModelKey]] = field(default_factory=dict)
     figures: Figures = field(default_factory=Figures)
+    images: SeenImages = field(default_factory=SeenImages)
 
     async def __call__(self, key: Key) -> float | None:
         """Work on a key; answers after how many seconds to look again."""
@@ -119,6 +123,7 @@ class Reconciler:
         for followers in self.followers.values():
             followers.discard(key)
         self.figures.forget(key)
+        self.images.forget(key.namespace, key.name)
         self.queue.add(NamespaceKey(key.namespace))
 
     def _follow(self, key: ModelKey, observed: Observed) -> None:

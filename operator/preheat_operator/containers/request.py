@@ -41,6 +41,12 @@ class JobRequest:
     raw: Mapping[str, Any]
 
     @property
+    def base(self) -> str | None:
+        """The manifest of a revision of the same code with other weights; None where there is none."""
+        base = self.raw.get("base")
+        return None if base is None else str(base)
+
+    @property
     def identity(self) -> tuple[str, str, str, str, str]:
         """What every manifest this Job writes, merges or recovers must carry."""
         return (self.namespace, self.name, self.uid, self.revision, self.image)
@@ -64,6 +70,9 @@ class JobRequest:
         for field in _TEXTS:
             if not isinstance(value[field], str) or not value[field]:
                 raise RequestError(f"PREHEAT_REQUEST.{field}: must be a text")
+        base = value.get("base")
+        if base is not None and not (isinstance(base, str) and format_.is_digest(base)):
+            raise RequestError("PREHEAT_REQUEST.base: is no digest")
         targets = _targets(value["targets"])
         hardware = value["hardware"]
         # A Job that only merges parts has no targets, and may name no profile.

@@ -26,9 +26,12 @@ MAX_WORDS: Final = 500
 """Characters said of one target that is not kept."""
 
 
-def published(digest: str, image_python_path: str | None, targets: Sequence[Target]) -> bytes:
-    """Return the message of a success. `targets` are those of this Job's hardware profile."""
-    document = _verdicts({"v": 1, "digest": digest, "pythonPath": image_python_path}, targets)
+def published(digest: str, image_python_path: str | None, targets: Sequence[Target], *, carried: int = 0) -> bytes:
+    """Return the message of a success. `targets` are those of this Job's hardware profile, `carried` how many of them
+    an earlier revision had.
+    """
+    head = {"v": 1, "digest": digest, "pythonPath": image_python_path, **({"carried": carried} if carried else {})}
+    document = _verdicts(head, targets)
     # What went wrong must be read where people look; the manifest holds all of it.
     words: dict[str, str] = {}
     for target in sorted((t for t in targets if t.verdict != "Kept"), key=lambda t: t.verdict != "Failed"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from preheat_operator.api import names
 from preheat_operator.plan.breaker import STUCK_REASONS
@@ -11,6 +12,35 @@ from preheat_operator.plan.watched import has_news
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_MAX_SEEN: Final = 256
+
+
+@dataclass
+class SeenImages:
+    """Which image a model's pods run was seen before: only one that is new is worth a look at the model."""
+
+    _seen: dict[tuple[str, str], set[tuple[str, str]]] = field(default_factory=dict)
+
+    def news(self, namespace: str, raw: Mapping[str, Any]) -> str | None:
+        """Name of the model whose pod runs an image that was not seen before; None when the event tells nothing new."""
+        pod = read_pod(dict(raw))
+        model = pod.labels.get(names.LABEL_MODEL)
+        if not model or pod.phase != "Running" or pod.deleting:
+            return None
+        here = {(pod.images.get(container, ""), image_id) for container, image_id in pod.image_ids.items()}
+        seen = self._seen.setdefault((namespace, model), set())
+        if here <= seen:
+            return None
+        # Tags that move for years must not fill the memory.
+        if len(seen) > _MAX_SEEN:
+            seen.clear()
+        seen |= here
+        return model
+
+    def forget(self, namespace: str, model: str) -> None:
+        """The model is gone."""
+        self._seen.pop((namespace, model), None)
 
 
 def needs_attention(raw: Mapping[str, Any]) -> bool:

@@ -48,6 +48,7 @@ class Standing:
     before anything is compiled; `withholding` ones keep pods from what is compiled; `overlays` need a person and leave
     the rest alone; `settled`: the revision had failed before this pass, so that what was said then still holds.
     `taken_back` says why the revision was, in words, and `instead` what pods of its image get now.
+    `pinned` is a revision of the same image that pods are held to, where it is another one.
     """
 
     revision: Revision | None
@@ -60,6 +61,7 @@ class Standing:
     settled: bool = False
     taken_back: str = ""
     instead: Revision | None = None
+    pinned: Revision | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +138,9 @@ def _claims(standing: Standing, before: Condition | None) -> tuple[_Claim, _Clai
         ready, progressing, troubles = _of_failed(standing, revision, before)
     else:
         ready, progressing, troubles = _under_way(standing, revision)
+    if standing.pinned is not None:
+        message = f"pods of image {standing.pinned.image} get revision {standing.pinned.name}, to which they are pinned"
+        ready = _Claim(status="True", reason=ConditionReason.PINNED, message=f"{message}; the newest: {ready.message}")
     if ready.status == "True" and standing.withholding:
         ready = _Claim(status="False", reason=standing.withholding[0].reason, message=_join(standing.withholding))
     needing = [
@@ -154,6 +159,9 @@ def _claims(standing: Standing, before: Condition | None) -> tuple[_Claim, _Clai
 def _of_ready(revision: Revision, why: str) -> tuple[_Claim, _Claim, list[_Claim]]:
     count = counts(revision)
     told = f"revision {revision.name} of image {revision.image}: {_told(count)}"
+    carried = sum(entry.carried for entry in revision.hardware)
+    if carried:
+        told += f", {carried} of them carried over: checked with these weights, not compiled again"
     complete = _Claim(status="False", reason=ConditionReason.COMPLETE, message=told)
     troubles = []
     if count["failed"]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from preheat_operator.api.conditions import ConditionReason
 from preheat_operator.api.enums import RevisionState
 from preheat_operator.plan.conditions import Announcement
+from preheat_operator.plan.given import given_of, pin
 from preheat_operator.plan.notices import notices
 from preheat_operator.plan.profile import Note
 from preheat_operator.plan.watched import taken_back_words, watch, witnesses
@@ -24,22 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Heard:
-    """`revisions` as they are now, newest first; `notes` for the condition Degraded."""
+    """`revisions` as they are now, newest first; `notes` for the condition Degraded; `instead` is what pods of the newest image get."""
 
     revisions: tuple[Revision, ...]
     notices: tuple[Notice, ...] = ()
     notes: tuple[Note, ...] = ()
     announcements: tuple[Announcement, ...] = ()
-
-    def given(self, image: str) -> Revision | None:
-        """The revision that new pods of an image get."""
-        return given(self.revisions, image)
-
-
-def given(revisions: Sequence[Revision], image: str) -> Revision | None:
-    """The newest revision of an image that is ready and was not taken back."""
-    ready = (r for r in revisions if r.state == RevisionState.READY and r.manifest is not None and r.image == image)
-    return next(ready, None)
+    instead: Revision | None = None
 
 
 def listen(observed: Observed, revisions: Sequence[Revision], targets: Sequence[Target]) -> Heard:
@@ -47,7 +39,7 @@ def listen(observed: Observed, revisions: Sequence[Revision], targets: Sequence[
     seen = witnesses(observed.serving_pods, now=observed.now)
     watched = watch(revisions=revisions, seen=seen, now=observed.now)
     newest = watched.revisions[0] if watched.revisions else None
-    of_interest = None if newest is None else given(watched.revisions, newest.image)
+    of_interest = None if newest is None else given_of(watched.revisions, held=pin(observed.model)).get(newest.image)
     previous = observed.model.status.notices
     said = notices(
         spec=observed.model.spec, revision=of_interest, targets=targets if of_interest is newest else (), seen=seen,
@@ -60,5 +52,6 @@ def listen(observed: Observed, revisions: Sequence[Revision], targets: Sequence[
     known = {notice.reason for notice in previous}
     begun = (Announcement(warning=True, reason=n.reason, message=n.message) for n in said if n.reason not in known)
     return Heard(
-        revisions=watched.revisions, notices=said, notes=tuple(notes), announcements=(*watched.announcements, *begun)
-    )
+        revisions=watched.revisions, notices=said, notes=tuple(notes), announcements=(*watched.announcements, *begun),
+        instead=of_interest,
+    )  # fmt: skip

@@ -1,6 +1,6 @@
 """What a namespace's index says, from the status of its CompiledModels.
 
-Per model one line, per image the newest ready revision of that image. What cannot be said on a line is left out, and
+Per model one line, per image the revision that its pods are given. What cannot be said on a line is left out, and
 what does not fit is dropped oldest first: a pod without a line starts as it is, a pod with a wrong line could break.
 """
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from preheat_operator.api import index as text
 from preheat_operator.api.compiledmodel import MAX_INDEX_CHARACTERS
-from preheat_operator.api.enums import RevisionState, WhenMissing
+from preheat_operator.api.enums import WhenMissing
+from preheat_operator.plan.given import given
 from preheat_runtime import policy
 
 if TYPE_CHECKING:
@@ -71,16 +72,14 @@ def serving_text(spec: CompiledModelSpec) -> str | None:
 
 
 def _images(model: CompiledModel) -> list[text.ImageEntry]:
-    """One entry an image, newest revision first."""
-    newest: dict[str, text.ImageEntry] = {}
-    for revision in model.status.revisions:
-        if revision.state == RevisionState.READY and revision.manifest is not None:
-            entry = text.ImageEntry(
-                model=model.metadata.name, image=revision.image, manifest=revision.manifest,
-                python_path=revision.python_path,
-            )  # fmt: skip
-            newest.setdefault(revision.image, entry)
-    return list(newest.values())
+    """One entry an image."""
+    return [
+        text.ImageEntry(
+            model=model.metadata.name, image=image, manifest=revision.manifest, python_path=revision.python_path
+        )
+        for image, revision in given(model).items()
+        if revision.manifest is not None
+    ]
 
 
 def _sayable(model: text.ModelEntry, images: tuple[text.ImageEntry, ...]) -> bool:

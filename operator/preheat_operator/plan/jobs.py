@@ -7,7 +7,7 @@ agree as well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from preheat_operator.api import names
@@ -53,6 +53,7 @@ class JobKey:
         return revisions.digest(
             {
                 "uid": self.uid,
+                "revision": self.want.name,
                 "specHash": self.want.spec_hash,
                 "image": self.want.image,
                 "hardware": self.hardware,
@@ -123,7 +124,7 @@ def template_hash(*, model: CompiledModel, hardware: Hardware, serving: Serving,
         image="", image_pull_policy="", cluster_id="", store_endpoint="", store_bucket="", store_region=""
     )
     pod = compile_pod(
-        spec=model.spec, hardware=hardware, serving=serving, installation=neutral,
+        spec=model.spec, hardware=hardware, serving=replace(serving, digest=None), installation=neutral,
         namespace=model.metadata.namespace, model=model.metadata.name, errand=Errand(request={}),
     )  # fmt: skip
     return revisions.digest([pod, model.spec.compile.to_api()])[:16]
@@ -134,7 +135,10 @@ def compile_request(
 ) -> dict[str, Any]:
     """What request.json holds (docs/contracts.md, 4); without `hardware`, of a Job that only merges."""
     spec = model.spec.to_api()
+    # Of a Job that only merges, there is nothing to check.
+    base = key.want.base if targets else None
     return {
+        **({} if base is None else {"base": base}),
         "formatVersion": revisions.FORMAT_VERSION,
         "namespace": model.metadata.namespace,
         "name": model.metadata.name,

@@ -6,7 +6,7 @@ on the outcome of a plan yields nothing more to do, and planning twice on the sa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from preheat_operator.api import names
@@ -16,15 +16,18 @@ from preheat_operator.api.index import unsayable_python_path
 from preheat_operator.plan import jobs as job_policy
 from preheat_operator.plan import revision as revisions
 from preheat_operator.plan.conditions import Announcement, Standing
+from preheat_operator.plan.given import can_be_given, pin, pinned
 from preheat_operator.plan.heard import listen
 from preheat_operator.plan.indexnotes import IndexNotes
 from preheat_operator.plan.merge import Joined, join
+from preheat_operator.plan.need import compiled_in, needed, news, rebuild_token
 from preheat_operator.plan.objects import JobState, JobView, PodView
 from preheat_operator.plan.ownership import Belongings, sort_out
 from preheat_operator.plan.profile import Note, Step, step
 from preheat_operator.plan.status import assemble
 from preheat_operator.plan.termination import TargetName
 from preheat_operator.plan.watched import taken_back_words
+from preheat_operator.plan.weights import weights_of
 from preheat_operator.plan.workload import NotServing, Serving, serving
 
 if TYPE_CHECKING:
@@ -82,8 +85,11 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
     source = serving(spec=model.spec, workload=observed.workload)
     if isinstance(source, NotServing):
         return _nothing_to_compile_from(observed, source)
-    want = revisions.wanted(model=model.metadata.name, spec=model.spec, image=source.image)
+    want = needed(model=model, source=source, serving_pods=observed.serving_pods, weights=weights_of(model.spec))
     current = revisions.begin(want=want, previous=model.status.revisions, now=observed.now)
+    if current.image_digest is None and (seen := compiled_in(observed.pods, want.name)) is not None:
+        current = current.model_copy(update={"image_digest": seen})
+    source = replace(source, digest=current.image_digest)
     recorded = _recorded_targets(model, want)
     belongings = sort_out(
         model=model, want=want, jobs=observed.jobs, pods=observed.pods, taken=observed.taken,
@@ -220,7 +226,7 @@ def _conclude(
     """Conditions, status and clearing up, once it is known where the wanted revision stands."""
     model = observed.model
     history = revisions.history(
-        current=revision, previous=model.status.revisions, limit=model.spec.revision_history_limit
+        current=revision, previous=model.status.revisions, limit=model.spec.revision_history_limit, keep=pin(model)
     )
     heard = listen(observed, history, targets)
     history, revision = heard.revisions, heard.revisions[0]
@@ -234,15 +240,22 @@ def _conclude(
             Note(reason=ConditionReason.TEMPLATE_REFUSED, message=f"the API server refuses the compile Job: {refusal}")
             for refusal in dict.fromkeys(work.refusals)
         ),
-        overlays=(*_conflict(observed, belongings, under_way=under_way), *heard.notes),
+        overlays=(
+            *_conflict(observed, belongings, under_way=under_way),
+            *_pin_not_found(model, history),
+            *heard.notes,
+        ),
         withholding=_withholding(observed, revision),
         settled=settled and revision.state == RevisionState.FAILED,
+        pinned=_held_back(model, history, revision),
         taken_back=taken_back_words(revision),
-        instead=heard.given(revision.image),
+        instead=heard.instead,
     )
     status, announcements = assemble(
-        model=model, revisions=history, targets=targets, standing=standing, heard=heard, now=observed.now
-    )
+        model=model, revisions=history, targets=targets, standing=standing, heard=heard, now=observed.now,
+        rebuild=rebuild_token(model),
+    )  # fmt: skip
+    announcements = (*news(revision=revision, previous=model.status.revisions), *announcements)
     stopping = {
         job.uid: job
         for job in (*belongings.superseded, *(j for s in work.steps for j in s.stop), *work.joined.stop)
@@ -305,6 +318,22 @@ def _withholding(observed: Observed, revision: Revision | None) -> tuple[Note, .
             )
             notes.append(Note(reason=ConditionReason.IMAGE_PYTHON_PATH_UNSUPPORTED, message=message))
     return tuple(notes)
+
+
+def _held_back(model: CompiledModel, history: Sequence[Revision], revision: Revision) -> Revision | None:
+    """The revision that pods of the wanted image are pinned to, where it is not the wanted one."""
+    chosen = pinned(history, pin(model))
+    return chosen if chosen is not None and chosen.image == revision.image and chosen.name != revision.name else None
+
+
+def _pin_not_found(model: CompiledModel, history: Sequence[Revision]) -> tuple[Note, ...]:
+    name = pin(model)
+    there = [r for r in history if can_be_given(r)]
+    if not name or any(r.name == name for r in there):
+        return ()
+    ready = ", ".join(dict.fromkeys(r.name for r in there)) or "none yet"
+    message = f"{names.ANNOTATION_PIN} names {name!r}, which is no ready revision (ready: {ready}): nothing is pinned"
+    return (Note(reason=ConditionReason.PIN_NOT_FOUND, message=message),)
 
 
 def _conflict(observed: Observed, belongings: Belongings, *, under_way: bool) -> tuple[Note, ...]:

@@ -74,6 +74,7 @@ class PodView:
     """What decisions read of a pod. `owner_uid` is the uid of the controller that made it, `owner_kind` its kind.
 
     `serves` is the container that Preheat was added to, `node` where the pod is; both empty when there is none.
+    `images` is what the pod asks for by container, `image_ids` what the kubelet says that it runs.
     """
 
     name: str
@@ -85,6 +86,8 @@ class PodView:
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     images: dict[str, str] = field(default_factory=dict)
+    image_ids: dict[str, str] = field(default_factory=dict)
+    first_container: str = ""
     created_at: datetime = _NEVER
     scheduled_at: datetime | None = None
     unschedulable: str | None = None
@@ -157,6 +160,8 @@ def read_pod(raw: Raw) -> PodView:
         labels={str(k): str(v) for k, v in _mapping(metadata.get("labels")).items()},
         annotations={str(k): str(v) for k, v in _mapping(metadata.get("annotations")).items()},
         images={str(c.get("name", "")): str(c.get("image", "")) for c in containers},
+        image_ids={str(s.get("name", "")): str(s.get("imageID", "")) for s in statuses if s.get("imageID")},
+        first_container=next((str(c.get("name", "")) for c in _mappings(spec.get("containers"))), ""),
         created_at=parse_time(metadata.get("creationTimestamp")) or _NEVER,
         scheduled_at=scheduled_at,
         unschedulable=unschedulable,

@@ -171,6 +171,7 @@ def _finish(
             for t in open_targets
         )  # fmt: skip
         done = _terminal(entry, (*verdicts, *ended), manifest=ending.digest)
+        done = done.model_copy(update={"carried": min(ending.carried, done.kept)})
         return Step(entry=done, targets=(*verdicts, *ended), has_python_path=True, python_path=ending.python_path)
     if isinstance(ending, GaveUp):
         ended = tuple(_target(t, entry.name, Verdict.FAILED, ending.reason, ending.message) for t in open_targets)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from preheat_operator.api.spec import MAX_TARGETS
 from preheat_operator.api.status import CompiledModelStatus
 from preheat_operator.plan.conditions import Announcement, Standing, announcements, conditions, counts
+from preheat_operator.plan.given import pin, pinned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +19,15 @@ if TYPE_CHECKING:
 
 
 def assemble(
-    *, model: CompiledModel, revisions: Sequence[Revision], targets: Sequence[Target], standing: Standing, heard: Heard,
+    *,
+    model: CompiledModel,
+    revisions: Sequence[Revision],
+    targets: Sequence[Target],
+    standing: Standing,
+    heard: Heard,
     now: datetime,
-) -> tuple[CompiledModelStatus, tuple[Announcement, ...]]:  # fmt: skip
+    rebuild: str = "",
+) -> tuple[CompiledModelStatus, tuple[Announcement, ...]]:
     """The next status, and the Events that its conditions, and what pods say, are worth."""
     current = conditions(
         standing=standing, previous=model.status.conditions, generation=model.metadata.generation, now=now
@@ -28,9 +35,13 @@ def assemble(
     total = sum(len(m.buckets) for m in model.spec.torch.modules) * len(model.spec.hardware)
     newest = standing.revision
     kept = counts(newest)["kept"] if newest is not None else None
+    held = pinned(revisions, pin(model))
     status = CompiledModelStatus(
         observed_generation=model.metadata.generation,
         kept=None if kept is None else f"{kept}/{total}",
+        # What was heard stays heard: an annotation that is taken away and put back asks for nothing new.
+        rebuild=rebuild or model.status.rebuild,
+        pinned=None if held is None else held.name,
         conditions=current,
         revisions=tuple(revisions),
         targets=tuple(sorted(targets, key=lambda t: (t.module, t.bucket, t.hardware)))[:MAX_TARGETS],

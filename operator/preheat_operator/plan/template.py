@@ -190,8 +190,8 @@ def _compile_container(*, serving: Serving, hardware: Hardware) -> dict[str, Any
     ]  # fmt: skip
     container |= {
         "name": names.CONTAINER_COMPILE,
-        "image": serving.image,
-        "imagePullPolicy": _pull_policy(source),
+        "image": serving.compile_image,
+        "imagePullPolicy": _pull_policy(source, serving.compile_image),
         "command": [*_driver(source), *arguments],
         "terminationMessagePolicy": "File",
     }
@@ -206,12 +206,12 @@ def _driver(container: Mapping[str, Any]) -> list[str]:
     return ["/bin/sh", posixpath.join(_TOOLKIT, "compile.sh")]
 
 
-def _pull_policy(container: Mapping[str, Any]) -> str:
+def _pull_policy(container: Mapping[str, Any], image: str) -> str:
     """Always, unless the image cannot have moved (a digest) or must not be pulled (the workload says Never)."""
     policy = container.get("imagePullPolicy")
     if policy == "Never":
         return "Never"
-    return "IfNotPresent" if "@sha256:" in str(container.get("image")) else "Always"
+    return "IfNotPresent" if "@sha256:" in image else "Always"
 
 
 def _init_container(source: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,11 +58,15 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """`publish` wrote a manifest: its digest, the PYTHONPATH set inside the image, and how each target ended."""
+    """`publish` wrote a manifest: its digest, the PYTHONPATH set inside the image, and how each target ended.
+
+    `carried` is how many of the kept ones have the artifact of an earlier revision, to the byte.
+    """
 
     digest: str
     python_path: str | None
     endings: tuple[Ending, ...]
+    carried: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +104,11 @@ def read_publish(message: str) -> Published | Complaint | None:
         ending = _ending(line, words if isinstance(words, dict) else {})
         if ending is not None:
             endings.setdefault(ending.target, ending)
-    return Published(digest=digest, python_path=python_path, endings=tuple(endings.values()))
+    carried = document.get("carried")
+    return Published(
+        digest=digest, python_path=python_path, endings=tuple(endings.values()),
+        carried=carried if type(carried) is int and 0 <= carried <= _MAX_TARGETS else 0,
+    )  # fmt: skip
 
 
 def read_compile(message: str) -> Complaint | Progress:

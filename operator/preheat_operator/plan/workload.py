@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from preheat_operator.api.conditions import ConditionReason
+from preheat_operator.plan.running import pinned
 
 if TYPE_CHECKING:
     from preheat_operator.api.spec import CompiledModelSpec
@@ -16,16 +17,28 @@ class Serving:
     """The pod template whose pods serve the model, and the container in it that does.
 
     `claims` are the names of volumes a StatefulSet makes for each replica: a compile pod gets empty ones instead.
+    `digest` is that of the image to compile in, None where the image's name decides.
     """
 
     template: dict[str, Any]
     container: dict[str, Any]
     claims: frozenset[str] = field(default_factory=frozenset)
+    digest: str | None = None
 
     @property
     def image(self) -> str:
         """The image as the workload writes it."""
         return str(self.container.get("image", ""))
+
+    @property
+    def compile_image(self) -> str:
+        """The image to compile in: by digest where that is known, so that no retry meets another one.
+
+        What must not be pulled (the workload says Never) may be there under its name alone.
+        """
+        if self.digest is None or self.container.get("imagePullPolicy") == "Never" or "@" in self.image:
+            return self.image
+        return pinned(self.image, self.digest)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -180,4 +180,4 @@ def test_events_are_written_once_for_each_transition(process: Process, world: Wo
         path = f"/api/v1/namespaces/{world.namespace}/events?fieldSelector=involvedObject.kind=CompiledModel"
         return sorted(e["reason"] for e in world.server.request("GET", path).body["items"])
 
-    eventually(lambda: reasons() == ["Compiling", "RevisionReady"], what="two Events")
+    eventually(lambda: reasons() == ["Compiling", "Created", "RevisionReady"], what="three Events")

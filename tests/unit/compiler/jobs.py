@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from preheat_compiler.layout import lay_out
 from preheat_compiler.prove import pod_environment, said_by_runtime
 from preheat_compiler.request import read_request
+from preheat_runtime.manifest import digest_of
 from unit.compiler import requests, toolkits
 
 if TYPE_CHECKING:
@@ -57,11 +59,18 @@ def compile_job(
     factory: str,
     *modules: dict[str, Any],
     torch: dict[str, Any] | None = None,
+    base: Path | None = None,
     **changes: Any,
 ) -> Job:
-    """Run the driver on the text of a model.py; `torch` and `changes` go into the request."""
+    """Run the driver on the text of a model.py; `torch` and `changes` go into the request.
+
+    `base` is the folder of an earlier revision, as `former` makes it.
+    """
     app = folder / "app"
     app.mkdir(parents=True)
+    if base is not None:
+        shutil.copytree(base, app / "base")
+        changes["base"] = digest_of((base / "manifest.json").read_bytes())
     (app / "model.py").write_text(model)
     raw = requests.make(torch={"factory": factory, "modules": list(modules), **(torch or {})}, **changes)
     raw["targets"] = [{"module": each["name"], "bucket": b["name"]} for each in modules for b in each["buckets"]]
@@ -69,6 +78,16 @@ def compile_job(
     toolkit = toolkits.make(folder / "toolkit")
     code, said = toolkits.run(toolkit, app, HF_TOKEN="hf_verysecret")
     return Job(folder=folder, code=code, said=said)
+
+
+def former(job: Job, module: str, bucket: str, folder: Path) -> Path:
+    """What the toolkit lays beside the request of a job that follows this one."""
+    target = job.target(module, bucket)
+    pod = lay_out(
+        folder, job.app / "out" / module / bucket, request=read_request(job.app / "request.json"), module=module,
+        bucket=bucket, tier=target["tier"], request_key=target["requestKey"], fingerprint=target["fingerprint"],
+    )  # fmt: skip
+    return pod / "revision"
 
 
 def serve(

@@ -56,6 +56,8 @@ class Simulation:
     now: datetime = START
     generation: int = 1
     status: dict[str, Any] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    serving_pods: list[dict[str, Any]] = field(default_factory=list)
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     served: list[PodView] = field(default_factory=list)
@@ -69,7 +71,13 @@ class Simulation:
     def model(self) -> CompiledModel:
         return CompiledModel.model_validate(
             {
-                "metadata": {"name": "vision", "namespace": "prod", "uid": UID, "generation": self.generation},
+                "metadata": {
+                    "name": "vision",
+                    "namespace": "prod",
+                    "uid": UID,
+                    "generation": self.generation,
+                    "annotations": self.annotations,
+                },
                 "spec": self.body,
                 "status": self.status,
             }
@@ -81,7 +89,7 @@ class Simulation:
             workload=self.workload,
             jobs=[read_job(j) for j in self.jobs.values()],
             pods=[read_pod(p) for p in self.pods.values()],
-            serving_pods=self.served,
+            serving_pods=[*(read_pod(p) for p in self.serving_pods), *self.served],
             notes=self.notes,
             taken=self.taken,
             refused=self.refused,
@@ -162,6 +170,33 @@ class Simulation:
         document = {"v": 1, "digest": manifest, "pythonPath": None, "targets": list(targets)}
         message = json.dumps(document | ({"words": words} if words is not None else {}))
         self.end(job, ok=True, ends={"publish": (0, "Completed", message)})
+
+    def serve(self, name: str, image: str, image_id: str, **status: Any) -> None:
+        """A labelled pod that runs; the newest so far."""
+        created = (START + timedelta(seconds=next(self._numbers))).isoformat()
+        self.serving_pods.append(
+            {
+                "metadata": {"name": name, "namespace": "prod", "uid": name, "creationTimestamp": created,
+                             "labels": {"preheat.dev/model": "vision"}},
+                "spec": {"containers": [{"name": "server", "image": image}]},
+                "status": {"phase": "Running", "containerStatuses": [{"name": "server", "imageID": image_id}], **status},
+            }
+        )  # fmt: skip
+
+    def make_ready(self, manifest: str, *targets: str, carried: int = 0) -> dict[str, Any]:
+        """Let the open Job publish; it."""
+        self.settle()
+        (job,) = self.open_jobs()
+        kept = targets or ("main|one|Kept|Faster|1.7500|0.1200|1900000",)
+        message = json.dumps({"v": 1, "digest": manifest, "pythonPath": None, "targets": kept, "carried": carried})
+        self.end(job, ok=True, ends={"publish": (0, "Completed", message)})
+        self.settle()
+        return job
+
+    @property
+    def causes(self) -> list[str]:
+        """Of the recorded revisions, newest first."""
+        return [r["cause"] for r in self.status["revisions"]]
 
     def condition(self, kind: str) -> tuple[str, str]:
         for condition in self.status["conditions"]:

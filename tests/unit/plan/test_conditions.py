@@ -27,7 +27,7 @@ def test_the_transition_time_moves_with_the_status_only() -> None:
 def test_an_event_for_each_transition_and_none_without() -> None:
     world = Simulation()
     first = world.pass_once()
-    assert [(a.warning, a.reason) for a in first.announcements] == [(False, "Compiling")]
+    assert [(a.warning, a.reason) for a in first.announcements] == [(False, "Created"), (False, "Compiling")]
     assert world.pass_once().announcements == ()
     world.publish(world.open_jobs()[0], digest("a"), KEPT)
     assert [(a.warning, a.reason) for a in world.pass_once().announcements] == [(False, "RevisionReady")]

@@ -161,3 +161,33 @@ def test_status_counts_the_pods_of_each_revision_and_when_it_was_ready() -> None
     world.served = []
     world.settle()
     assert world.status["revisions"][0]["served"]["most"] == 3
+
+
+def test_a_rebuild_replaces_it_and_a_pin_does_not_hold_it() -> None:
+    world = with_revisions(FIRST, SECOND)
+    world.annotations["preheat.dev/pin"] = world.status["revisions"][0]["name"]
+    world.settle()
+    world.served = [pod(f"w{n}", served=WRONG, manifest=SECOND) for n in range(2)]
+    world.settle()
+    assert FIRST in index(world)
+    assert SECOND not in index(world)
+    assert world.condition("Ready") == ("False", "RevisionTakenBack")
+    assert "nothing is pinned" in degraded(world)["message"]
+    world.annotations = {"preheat.dev/rebuild": "again"}
+    world.served = []
+    world.settle()
+    (job,) = world.open_jobs()
+    world.publish(job, digest("c"), KEPT)
+    world.settle()
+    assert world.condition("Ready") == ("True", "RevisionReady")
+    assert [r["state"] for r in world.status["revisions"]] == ["Ready", "TakenBack", "Ready"]
+    assert f"={digest('c')}" in index(world)
+
+
+def test_pods_are_held_to_a_pinned_one_also_when_the_newest_is_taken_back() -> None:
+    world = with_revisions(FIRST, SECOND, digest("c"))
+    world.annotations["preheat.dev/pin"] = world.status["revisions"][2]["name"]
+    world.served = [pod(f"w{n}", served=WRONG, manifest=digest("c")) for n in range(2)]
+    world.settle()
+    assert world.condition("Ready") == ("True", "Pinned")
+    assert f"={FIRST}" in index(world)

@@ -1,0 +1,164 @@
+"""Judges an artifact: compares it with eager, measures, decides, proves.
+
+Why it exists: the same must be shown of one that was just built and of one that an earlier revision had, and in what
+order it is shown is part of the promise.
+"""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from preheat_compiler import package
+from preheat_compiler.accuracy import against_reference
+from preheat_compiler.caches import CachesError, compile_caches
+from preheat_compiler.decide import Decision, decide
+from preheat_compiler.faults import redact
+from preheat_compiler.fresh_proof import FreshProof
+from preheat_compiler.graphs import ONE_GRAPH
+from preheat_compiler.model import find_module, load_factory
+from preheat_compiler.prove import SEEDS, against_eager, no_weight_is_baked_in
+from preheat_compiler.speed import speed_of
+from preheat_compiler.submodules import where_time_goes
+from preheat_compiler.verdict import TargetError
+from preheat_runtime.package import TARGET_FILE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+
+    from preheat_compiler.graphs import Graphs
+    from preheat_compiler.inputs import Sizes
+    from preheat_compiler.measure import Speed
+    from preheat_compiler.memory import MemoryGrowth
+    from preheat_compiler.work import Work
+    from preheat_runtime.compare import Difference
+
+
+def load(work: Work, stage: str) -> torch.nn.Module:
+    """The target's module, from the factory anew; `stage` names that part of the work."""
+    gc.collect()
+    with work.report.stage(stage):
+        return find_module(load_factory(work.request.factory, work.request.settings.arguments), work.module.path)
+
+
+def as_package(
+    work: Work, bound: torch.nn.Module, module: torch.nn.Module, sizes: tuple[Sizes, ...], *, proved: bool = False
+) -> Decision:
+    """Judge the package bound to `bound` by what `module` answers; they are the same one unless running changes it.
+
+    `proved`: of this very package it was shown before that no weight is in it.
+    """
+    report = work.report
+    work.tier = "package"
+    compiled = package.load_package(work.artifact, bound)
+    with report.stage("comparing with eager"):
+        seen = against_eager(compiled, module, work.bucket, sizes, device=work.device, report=report)
+        work.error_figures(seen)
+    with report.stage("comparing with a more precise run"):
+        against_reference(compiled, module, work.bucket, sizes, seeds=SEEDS, device=work.device, report=report)
+    # Copying a model can change what its code looks at (transformers' does); a pod would look again and bind again.
+    compiled = package.load_package(work.artifact, bound)
+    speed = None
+    if seen.maximum <= work.allowed:
+        with report.stage("measuring"):
+            speed = speed_of(
+                compiled, module, work.bucket, sizes, keep_if=work.request.keep_if, seed=SEEDS[0], device=work.device,
+                seconds=work.left(), report=report,
+            )  # fmt: skip
+            work.speed_figures(speed)
+        with report.stage("looking where time goes"):
+            where_time_goes(
+                compiled, module, work.bucket, sizes[-1], seed=SEEDS[0], device=work.device, report=report,
+                seconds=work.left() * 0.05,
+            )  # fmt: skip
+    report.note("graphs", **ONE_GRAPH.to_json())
+    decision = _verdict(work, seen, speed)
+    if decision.verdict != "Kept":
+        return _as_described(work, decision)
+    del compiled
+    if not proved:
+        with report.stage("proving with random weights"):
+            no_weight_is_baked_in(
+                partial(package.load_package, work.artifact), bound, module, work.bucket, sizes[0],
+                randomise=package.randomise_, device=work.device, allowed=work.allowed, report=report,
+            )  # fmt: skip
+    del module, bound
+    gc.collect()
+    decision = _verdict(work, seen, speed, memory=_first_answers(work, sizes))
+    if decision.verdict != "Kept":
+        return _as_described(work, decision)
+    return replace(decision, message="; ".join(filter(None, [decision.message, work.narrowing])))
+
+
+def _as_described(work: Work, decision: Decision) -> Decision:
+    # A pod has to know the module that it runs eager, not the code it does without.
+    shutil.copy(work.described / TARGET_FILE, work.artifact / TARGET_FILE)
+    return decision
+
+
+def through_caches(work: Work, sizes: tuple[Sizes, ...], why: str, *, former: Path | None = None) -> Decision:
+    """The next tier: what torch.compile itself leaves in its cache directory; `former` is an artifact to begin with."""
+    work.tier = "caches"
+    if former is None:
+        shutil.copy(work.described / TARGET_FILE, work.artifact / TARGET_FILE)
+    gc.collect()
+    begin = time.monotonic()
+    try:
+        with work.report.stage("filling the caches"):
+            seen, speed, graphs = compile_caches(
+                launcher=work.launcher, request_file=work.request_file, module=work.module.name,
+                bucket=work.bucket.name, work=work.folder, artifact=work.artifact, report=work.report,
+                seconds=work.left(), former=former,
+            )  # fmt: skip
+    except CachesError as error:
+        raise TargetError(error.reason, redact(f"not as a package ({why}), and torch.compile: {error}")) from error
+    work.figure(compileSeconds=time.monotonic() - begin)
+    work.figure(sizeBytes=sum(path.stat().st_size for path in work.artifact.rglob("*") if path.is_file()))
+    work.error_figures(seen)
+    if speed is not None:
+        work.speed_figures(speed)
+    decision = _verdict(work, seen, speed, graphs)
+    if decision.verdict == "Kept":
+        decision = _verdict(work, seen, speed, graphs, _first_answers(work, sizes))
+    cut = f" It is compiled in {graphs.graphs} graphs: {graphs.words()}." if graphs.breaks else ""
+    return Decision(
+        verdict=decision.verdict,
+        reason=decision.reason,
+        message=f"served from compiler caches, not as a package: {why}.{cut} {decision.message}",
+    )
+
+
+def _first_answers(work: Work, sizes: tuple[Sizes, ...]) -> MemoryGrowth | None:
+    """Prove the artifact in fresh processes; returns what memory they needed."""
+    proof = FreshProof(
+        launcher=work.launcher, request_file=work.request_file, request=work.request, module=work.module.name,
+        bucket=work.bucket.name, sizes=sizes, work=work.folder / "fresh", report=work.report, left=work.left,
+    )  # fmt: skip
+    with work.report.stage("proving in fresh processes"):
+        seen = proof.first_answers(
+            work.artifact,
+            tier=work.tier or "",
+            request_key=work.request_key or "",
+            fingerprint=work.fingerprint,
+            allowed=work.allowed,
+        )
+    work.figure(firstAnswerSeconds=seen.served, eagerFirstAnswerSeconds=seen.eager)
+    if seen.memory is not None:
+        work.figure(eagerPeakBytes=round(seen.memory.eager), compiledPeakBytes=round(seen.memory.compiled))
+        work.figure(memoryGrowth=seen.memory.ratio)
+    return seen.memory
+
+
+def _verdict(
+    work: Work, error: Difference, speed: Speed | None, graphs: Graphs = ONE_GRAPH, memory: MemoryGrowth | None = None
+) -> Decision:
+    interval = speed.speedup if speed is not None else None
+    return decide(
+        work.request.keep_if, error=error.maximum, allowed=work.allowed, speedup=interval, memory=memory, graphs=graphs
+    )

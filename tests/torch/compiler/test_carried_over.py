@@ -1,0 +1,130 @@
+"""New weights, through the real driver: what an earlier revision has is checked with them, and not compiled again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from unit.compiler.jobs import Job, bucket, compile_job, former, serve, tensor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
+
+MODEL = """
+import os
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=64):
+        super().__init__()
+        torch.manual_seed(int(os.environ["WEIGHTS"]))
+        self.first, self.last = nn.Linear(16, width), nn.Linear(width, 4)
+
+    def forward(self, x):
+        return self.last(torch.nn.functional.gelu(self.first(x)))
+
+class Branching(Net):
+    def forward(self, x):
+        if x.sum() > 0:
+            return self.last(torch.relu(self.first(x)))
+        return self.last(torch.sigmoid(self.first(x)))
+
+def load():
+    return Net(int(os.environ.get("WIDTH", "64"))).eval()
+
+def branching():
+    return Branching().eval()
+"""
+MODULES = [{"name": "main", "path": "", "buckets": [bucket("one", tensor(2, 16))]}]
+ASK = """
+import torch, model
+net = model.load()
+x = torch.linspace(0, 1, 32).reshape(2, 16)
+with torch.no_grad():
+    assert torch.allclose(torch.compile(net)(x), net(x), atol=1e-4)
+"""
+# No compiler is to be found: whoever tries to build ends with CompilerMissing.
+NO_COMPILER = {"CXX": "/nonexistent/g++"}
+
+
+def job(folder: Path, factory: str = "model:load", base: Path | None = None) -> Job:
+    return compile_job(folder, MODEL, factory, *MODULES, keepIf={"minSpeedup": "0"}, base=base)
+
+
+@pytest.fixture
+def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    monkeypatch.setenv("WEIGHTS", "1")
+    return job(tmp_path / "first")
+
+
+def files(job: Job) -> dict[str, bytes]:
+    root = job.app / "out" / "main" / "one"
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and path.name != "report.json"
+    }
+
+
+def test_a_package_is_checked_with_the_new_weights_and_is_the_same_to_the_byte(
+    first: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert first.target("main", "one")["tier"] == "package", first.said
+    base = former(first, "main", "one", tmp_path / "base")
+    monkeypatch.setenv("WEIGHTS", "2")
+    with monkeypatch.context() as without:
+        for name, value in NO_COMPILER.items():
+            without.setenv(name, value)
+        second = job(tmp_path / "second", base=base)
+    target = second.target("main", "one")
+    assert (target["verdict"], target["tier"]) == ("Kept", "package"), second.said
+    assert target["message"].startswith("carried over from the revision before, not compiled again: ")
+    assert {"speedup", "maxError", "firstAnswerSeconds", "sizeBytes"} <= target["figures"].keys()
+    assert "compileSeconds" not in target["figures"]
+    assert files(second) == files(first)
+    report = second.report("main", "one")
+    assert not report.get("compile")
+    assert report["proofs"], "fresh processes were served"
+    (line, *_) = serve(second, "main", "one", ASK, tmp_path)
+    assert line["outcome"] == "hot", "a pod with the new weights"
+
+    # A module that is another one is compiled as if there had been nothing.
+    monkeypatch.setenv("WIDTH", "96")
+    third = job(tmp_path / "third", base=base)
+    target = third.target("main", "one")
+    assert (target["verdict"], target["tier"]) == ("Kept", "package"), third.said
+    assert not target["message"].startswith("carried over")
+    (fallback,) = third.report("main", "one")["fallbacks"]
+    assert fallback["tier"] == "carried over"
+    assert "the module is another one" in fallback["why"]
+
+
+def test_a_damaged_package_is_built_anew(first: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = former(first, "main", "one", tmp_path / "base")
+    library = next(base.rglob("model.so"))
+    library.unlink()
+    library.write_bytes(b"no library")
+    second = job(tmp_path / "second", base=base)
+    target = second.target("main", "one")
+    assert (target["verdict"], target["tier"]) == ("Kept", "package"), second.said
+    assert "nothing is carried over: it did not stand the check" in second.said
+    assert files(second)["model.so"] != b"no library"
+
+
+def test_caches_are_checked_with_the_new_weights_and_stay_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGHTS", "1")
+    first = job(tmp_path / "first", "model:branching")
+    assert first.target("main", "one")["tier"] == "caches", first.said
+    base = former(first, "main", "one", tmp_path / "base")
+    monkeypatch.setenv("WEIGHTS", "2")
+    second = job(tmp_path / "second", "model:branching", base=base)
+    target = second.target("main", "one")
+    assert (target["verdict"], target["tier"]) == ("Kept", "caches"), second.said
+    assert target["message"].startswith("carried over"), target["message"]
+    assert files(second) == files(first)
