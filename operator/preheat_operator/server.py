@@ -1,8 +1,9 @@
 """The server process: takes pods' reports of how they were served, and serves what it counted of them.
 
-Why it exists: whether a fleet starts hot is asked of a dashboard, not of a thousand logs. It has no state to lose and
-decides nothing: with all replicas down, pods start and answer as before, and their logs say the same. Two ports: one
-that pods talk to (TLS, a token), one for Prometheus and the kubelet.
+Why it exists: whether a fleet starts hot is asked of a dashboard, not of a thousand logs. It has no state to lose:
+with all replicas down, pods start and answer as before, and their logs say the same. Two ports: one that pods talk to
+(TLS, a token), one for Prometheus and the kubelet. Beside that it lets pods go on whose wait is over, so that this
+does not hang on the controller alone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from preheat_operator.answers.intake import Intake
 from preheat_operator.answers.metrics import Metrics
 from preheat_operator.api import names
 from preheat_operator.cluster.client import connect
+from preheat_operator.cluster.overdue import Overdue
 from preheat_operator.settings import ServerSettings, SettingsError
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class Server:
         self._intake = Intake(api=api, metrics=self._metrics, audience=names.REPORTS_AUDIENCE)
         self._runners: list[web.AppRunner] = []
         self._certificate = Certificate(settings.tls_directory) if settings.tls_directory else None
+        self._overdue = Overdue(api=api)
         self._tasks: list[asyncio.Task[None]] = []
         self.ready = False
 
@@ -55,6 +58,7 @@ class Server:
         metrics = await self._listen(self._side(), self._settings.metrics_port, None)
         if self._certificate:
             self._tasks.append(asyncio.create_task(self._certificate.keep_fresh()))
+        self._tasks.append(asyncio.create_task(self._overdue.run()))
         self.ready = True
         return reports, metrics
 

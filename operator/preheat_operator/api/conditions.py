@@ -60,6 +60,8 @@ class ConditionReason(StrEnum):
     RESULT_LOST = "ResultLost"
     INJECTION_PAUSED = "InjectionPaused"
     INDEX_FULL = "IndexFull"
+    WAIT_TOO_LONG = "WaitTooLong"
+    WAIT_UNAVAILABLE = "WaitUnavailable"
     INTERNAL = "Internal"
 
 
@@ -108,6 +110,8 @@ REASONS_OF_CONDITION: dict[tuple[ConditionType, str], frozenset[ConditionReason]
         ConditionReason.IMAGE_PYTHON_PATH_UNSUPPORTED,
         ConditionReason.INJECTION_PAUSED,
         ConditionReason.INDEX_FULL,
+        ConditionReason.WAIT_TOO_LONG,
+        ConditionReason.WAIT_UNAVAILABLE,
     },
     (ConditionType.DEGRADED, "False"): frozenset({ConditionReason.AS_EXPECTED}),
 }

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from preheat_operator.api.base import ApiModel, list_map
-from preheat_operator.api.enums import HardwareState, RevisionState, Verdict
+from preheat_operator.api.enums import HardwareState, RestartState, RevisionState, Verdict, WhenMissing
 from preheat_operator.api.spec import MAX_HARDWARE, MAX_TARGETS
 
 Digest = Annotated[str, Field(max_length=71, pattern="^sha256:[0-9a-f]{64}$")]
@@ -47,6 +47,13 @@ class RevisionHardware(ApiModel):
     manifest: Digest | None = Field(default=None, description="Digest of the manifest this profile's Job published.")
 
 
+class RevisionRestart(ApiModel):
+    """The one restart of the workload that a revision was worth (spec.rollout.restart)."""
+
+    since: datetime = Field(description="When it became due; the workload's restartedAt is set to it.")
+    state: RestartState = Field(description="Pending, or Done: the workload was restarted since.")
+
+
 class Revision(ApiModel):
     """The artifacts and verdicts of one spec and one image; immutable once Ready."""
 
@@ -71,6 +78,9 @@ class Revision(ApiModel):
         max_length=MAX_HARDWARE,
         json_schema_extra=list_map("name"),
         description="One entry a hardware profile. Default: none.",
+    )
+    restart: RevisionRestart | None = Field(
+        default=None, description="Restart of the workload for this revision. Absent: none was due."
     )
 
 
@@ -103,6 +113,11 @@ class CompiledModelStatus(ApiModel):
     observed_generation: int | None = Field(default=None, ge=0, description="metadata.generation the status speaks of.")
     kept: str | None = Field(
         default=None, max_length=15, description="Targets kept, of all targets of the newest revision, such as 2/3."
+    )
+    when_missing: WhenMissing | None = Field(
+        default=None,
+        description="What pods do now whose image has no ready revision: Cold, Wait or Fail; what "
+        "spec.rollout.whenMissing comes to. Absent: Cold.",
     )
     conditions: tuple[Condition, ...] = Field(
         default=(),

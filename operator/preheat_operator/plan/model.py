@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from preheat_operator.api import names
 from preheat_operator.api.conditions import ConditionReason, ConditionType
-from preheat_operator.api.enums import HardwareState, RevisionState, Suspend
+from preheat_operator.api.enums import HardwareState, RevisionState, Suspend, WhenMissing
 from preheat_operator.api.index import unsayable_python_path
 from preheat_operator.plan import jobs as job_policy
 from preheat_operator.plan import revision as revisions
+from preheat_operator.plan import rollout
 from preheat_operator.plan.conditions import Announcement, Standing
 from preheat_operator.plan.indexnotes import IndexNotes
 from preheat_operator.plan.merge import Joined, join
@@ -78,7 +79,7 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
         return plan_gone(uid=model.metadata.uid, jobs=observed.jobs, pods=observed.pods)
     source = serving(spec=model.spec, workload=observed.workload)
     if isinstance(source, NotServing):
-        return _nothing_to_compile_from(observed, source)
+        return _nothing_to_compile_from(observed, installation, source)
     want = revisions.wanted(model=model.metadata.name, spec=model.spec, image=source.image)
     current = revisions.begin(want=want, previous=model.status.revisions, now=observed.now)
     recorded = _recorded_targets(model, want)
@@ -88,8 +89,9 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
     )  # fmt: skip
     if current.state == RevisionState.READY:
         return _conclude(
-            observed=observed, belongings=belongings, revision=current, targets=recorded, work=_Work(), settled=False
-        )
+            observed=observed, installation=installation, belongings=belongings, revision=current, targets=recorded,
+            work=_Work(), settled=False,
+        )  # fmt: skip
     work = _compile(
         observed=observed, installation=installation, source=source, want=want, current=current, recorded=recorded,
         belongings=belongings,
@@ -103,7 +105,7 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
         }
     )
     return _conclude(
-        observed=observed, belongings=belongings, revision=revision,
+        observed=observed, installation=installation, belongings=belongings, revision=revision,
         targets=tuple(t for s in work.steps for t in s.targets), work=work,
         settled=current.state == RevisionState.FAILED,
     )  # fmt: skip
@@ -203,12 +205,18 @@ def _refused(taken_step: Step) -> Step:
 
 
 def _conclude(
-    *, observed: Observed, belongings: Belongings, revision: Revision, targets: Sequence[Target], work: _Work,
-    settled: bool,
+    *, observed: Observed, installation: Installation, belongings: Belongings, revision: Revision,
+    targets: Sequence[Target], work: _Work, settled: bool,
 ) -> ModelPlan:  # fmt: skip
     """Conditions, status and clearing up, once it is known where the wanted revision stands."""
     model = observed.model
     under_way = revision.state in (RevisionState.PENDING, RevisionState.COMPILING)
+    again = rollout.restart(
+        spec=model.spec, revision=revision, previous=model.status.revisions, workload=observed.workload,
+        now=observed.now,
+    )  # fmt: skip
+    revision = revision.model_copy(update={"restart": again})
+    waits = rollout.notes(spec=model.spec, workload=observed.workload, gating=installation.gating)
     standing = Standing(
         revision=revision,
         targets=targets,
@@ -218,7 +226,7 @@ def _conclude(
             Note(reason=ConditionReason.TEMPLATE_REFUSED, message=f"the API server refuses the compile Job: {refusal}")
             for refusal in dict.fromkeys(work.refusals)
         ),
-        overlays=_conflict(observed, belongings, under_way=under_way),
+        overlays=(*_conflict(observed, belongings, under_way=under_way), *waits),
         withholding=_withholding(observed, revision),
         settled=settled and revision.state == RevisionState.FAILED,
     )
@@ -226,8 +234,9 @@ def _conclude(
         current=revision, previous=model.status.revisions, limit=model.spec.revision_history_limit
     )
     status, announcements = assemble(
-        model=model, revisions=history, targets=targets, standing=standing, now=observed.now
-    )
+        model=model, revisions=history, targets=targets, standing=standing,
+        when_missing=_when_missing(observed, installation, history), now=observed.now,
+    )  # fmt: skip
     stopping = {
         job.uid: job
         for job in (*belongings.superseded, *(j for s in work.steps for j in s.stop), *work.joined.stop)
@@ -252,7 +261,14 @@ def _conclude(
     )
 
 
-def _nothing_to_compile_from(observed: Observed, source: NotServing) -> ModelPlan:
+def _when_missing(observed: Observed, installation: Installation, history: Sequence[Revision]) -> WhenMissing:
+    return rollout.when_missing(
+        spec=observed.model.spec, workload=observed.workload, gating=installation.gating,
+        had_ready=any(r.state == RevisionState.READY for r in history),
+    )  # fmt: skip
+
+
+def _nothing_to_compile_from(observed: Observed, installation: Installation, source: NotServing) -> ModelPlan:
     model = observed.model
     standing = Standing(
         revision=None,
@@ -261,7 +277,7 @@ def _nothing_to_compile_from(observed: Observed, source: NotServing) -> ModelPla
     )
     status, announcements = assemble(
         model=model, revisions=model.status.revisions, targets=model.status.targets, standing=standing,
-        now=observed.now,
+        when_missing=_when_missing(observed, installation, model.status.revisions), now=observed.now,
     )  # fmt: skip
     # Jobs go on: a workload that is deleted and made again within seconds must not cost a compilation.
     release = tuple(p for p in observed.pods if p.holds_result and p.deleting and p.finished)

@@ -61,7 +61,11 @@ class ContainerView:
 
 @dataclass(frozen=True, kw_only=True)
 class PodView:
-    """What decisions read of a pod. `owner_uid` is the uid of the controller that made it, `owner_kind` its kind."""
+    """What decisions read of a pod.
+
+    `owner_uid` is the uid of the controller that made it, `owner_kind` its kind. `first` is the name of its first
+    container, `gates` are its scheduling gates, `fetch_env` what the injected fetch container is told.
+    """
 
     name: str
     namespace: str
@@ -79,6 +83,19 @@ class PodView:
     deleting: bool = False
     holds_result: bool = False
     containers: dict[str, ContainerView] = field(default_factory=dict)
+    first: str = ""
+    gates: tuple[str, ...] = ()
+    fetch_env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def gated(self) -> bool:
+        """Whether our gate holds it back."""
+        return names.GATE in self.gates
+
+    @property
+    def must_fetch(self) -> bool:
+        """Whether it fails rather than start without artifacts."""
+        return self.fetch_env.get(names.ENV_WHEN_MISSING) == "Fail"
 
     @property
     def finished(self) -> bool:
@@ -149,6 +166,9 @@ def read_pod(raw: Raw) -> PodView:
         deleting=bool(metadata.get("deletionTimestamp")),
         holds_result=names.FINALIZER_RESULT in (metadata.get("finalizers") or ()),
         containers={str(s.get("name", "")): _read_container(s) for s in statuses},
+        first=next((str(c.get("name", "")) for c in _mappings(spec.get("containers"))), ""),
+        gates=tuple(str(g.get("name", "")) for g in _mappings(spec.get("schedulingGates"))),
+        fetch_env=_fetch_env(spec),
     )
 
 
@@ -179,6 +199,14 @@ def _read_container(raw: Raw) -> ContainerView:
         waiting_reason=str(waiting.get("reason", "")),
         waiting_message=str(waiting.get("message", "")),
     )
+
+
+def _fetch_env(spec: Raw) -> dict[str, str]:
+    for container in _mappings(spec.get("initContainers")):
+        if container.get("name") == names.CONTAINER_FETCH:
+            entries = [e for e in _mappings(container.get("env")) if isinstance(e.get("value"), str)]
+            return {str(e.get("name", "")): e["value"] for e in entries}
+    return {}
 
 
 def _controller(metadata: Raw) -> tuple[str, str]:

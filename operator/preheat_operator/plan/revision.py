@@ -55,10 +55,10 @@ def history(*, current: Revision, previous: Sequence[Revision], limit: int) -> t
     """The revisions to keep: the current one first, then ready ones, newest first, `limit` in all.
 
     A superseded revision that never became ready is left out: nobody can be given it, and coming back to it should
-    try again.
+    try again. While the current one is not ready it does not count: what pods get now must not go for it.
     """
     kept = [r for r in previous if r.name != current.name and r.state == RevisionState.READY]
-    return (current, *kept)[:limit]
+    return (current, *kept[: limit - 1 if current.state == RevisionState.READY else limit])
 
 
 def begin(*, want: Wanted, previous: Sequence[Revision], now: datetime) -> Revision:

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from preheat_operator.api.compiledmodel import CompiledModel
+    from preheat_operator.api.enums import WhenMissing
     from preheat_operator.api.status import Revision, Target
 
 
 def assemble(
-    *, model: CompiledModel, revisions: Sequence[Revision], targets: Sequence[Target], standing: Standing, now: datetime
-) -> tuple[CompiledModelStatus, tuple[Announcement, ...]]:
+    *, model: CompiledModel, revisions: Sequence[Revision], targets: Sequence[Target], standing: Standing,
+    when_missing: WhenMissing, now: datetime,
+) -> tuple[CompiledModelStatus, tuple[Announcement, ...]]:  # fmt: skip
     """The next status, and the Events that its conditions are worth."""
     current = conditions(
         standing=standing, previous=model.status.conditions, generation=model.metadata.generation, now=now
@@ -29,6 +31,7 @@ def assemble(
     status = CompiledModelStatus(
         observed_generation=model.metadata.generation,
         kept=None if kept is None else f"{kept}/{total}",
+        when_missing=when_missing,
         conditions=current,
         revisions=tuple(revisions),
         targets=tuple(sorted(targets, key=lambda t: (t.module, t.bucket, t.hardware)))[:MAX_TARGETS],
