@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _MAX_WAIT_SECONDS: Final = 86400
 #: A Deployment's controller takes superseded pods away itself, as soon as it has seen the new template.
 _UNSETTLED_AGAIN: Final = timedelta(seconds=2)
+_UNDECIDED: Final = ""
 _ASKED: Final = frozenset({WhenMissing.COLD.value, WhenMissing.WAIT.value, WhenMissing.FAIL.value})
 
 
@@ -130,7 +131,15 @@ def _outcome(pod: PodView, observed: Waited) -> Opening | _Replace | _Stay:
         return _with(pod, entry)
     if not pod.gated:
         # It fails for as long as that is asked for; what is made in its place is admitted by what holds now.
-        asked_for = model is not None and not observed.paused and _rule(pod, model) == WhenMissing.FAIL.value
+        asked_for = (
+            model is not None
+            and not observed.paused
+            and _rule(pod, model)
+            in (
+                WhenMissing.FAIL.value,
+                _UNDECIDED,
+            )
+        )
         return _Stay() if asked_for or not _made_again(pod) else _Replace()
     why = _why_not(pod, name, model, observed)
     if why is not None:
@@ -156,7 +165,7 @@ def _why_not(pod: PodView, name: str, model: CompiledModel | None, observed: Wai
     if model.spec.suspend == Suspend.ENABLED:
         return f"CompiledModel {name} is suspended"
     rule = _rule(pod, model)
-    if rule != WhenMissing.WAIT.value:
+    if rule not in (WhenMissing.WAIT.value, _UNDECIDED):
         return f"CompiledModel {name} lets its pods wait no longer: whenMissing is {rule} now"
     if observed.now >= deadline(pod):
         return overdue(pod).injected.removeprefix(names.INJECTED_NO_PREFIX)
@@ -164,9 +173,12 @@ def _why_not(pod: PodView, name: str, model: CompiledModel | None, observed: Wai
 
 
 def _rule(pod: PodView, model: CompiledModel) -> str:
-    """What holds for the pod: its own annotation, else what the model's spec comes to."""
+    """What holds for the pod: its own annotation, else what the model's spec comes to, once somebody looked at it."""
     asked = pod.annotations.get(names.ANNOTATION_WHEN_MISSING, "")
-    return asked if asked in _ASKED else (model.status.when_missing or WhenMissing.COLD).value
+    if asked in _ASKED:
+        return asked
+    decided = model.status.when_missing
+    return _UNDECIDED if decided is None else decided.value
 
 
 def _unfinished(pod: PodView, model: CompiledModel, image: str, observed: Waited) -> Opening | _Stay:

@@ -143,7 +143,6 @@ ENDS = {
     "is suspended": {"of": model(suspend="Enabled")},
     "whenMissing is Cold now": {"of": model(rule="Cold")},
     "whenMissing is Fail now": {"of": model(rule="Fail")},
-    "lets its pods wait no longer": {"of": model(rule=None)},
 }
 
 
@@ -151,6 +150,11 @@ ENDS = {
 def test_a_pod_does_not_wait_for_a_model_that_lets_it_go(words: str) -> None:
     assert words in without(gates(pod(), **ENDS[words]))
     assert words in without(gates(pod(**PLAIN), **ENDS[words]))
+
+
+def test_a_model_that_nobody_has_looked_at_yet_is_waited_for() -> None:
+    assert gates(pod(), of=model(rule=None)) == Gates(wake=("vision",), look_again_at=START + timedelta(seconds=90))
+    assert gates(pod(fail=True), of=model(rule=None)) == Gates()
 
 
 def test_the_pod_s_own_word_counts_before_the_model_s() -> None:
@@ -300,7 +304,7 @@ def test_whatever_is_observed_the_promises_hold() -> None:
                 assert "preheat-fetch" in waiting.images
         assert all(p.owner_uid and p.owner_kind != "Job" for p in answer.replace)
         if waiting.gated:
-            lets = of is not None and of.status.when_missing == "Wait" and of.spec.suspend == "Disabled"
+            lets = of is not None and of.status.when_missing in ("Wait", None) and of.spec.suspend == "Disabled"
             if after >= 90 or not lets or paused or entry is not None:
                 assert goes
             if not goes:
