@@ -1,7 +1,7 @@
 """`preheat-fetch`, init container of a serving pod: brings the revision of its image, and never stands in the way.
 
 A pod is started by people who want it to run; Preheat may make it faster and must not make it fail. So whatever
-happens the exit code is 0, `site/` (which alone makes `PYTHONPATH` harmless) is written first, and what was done or
+happens the exit code is 0, unless the pod was told to fail rather than start without (whenMissing Fail); `site/` (which alone makes `PYTHONPATH` harmless) is written first, and what was done or
 not done is said in `fetch.json` and one log line. A kill for memory is survived twice: the work is done in a child, and
 when the whole container is killed, the marker it leaves behind makes the next attempt give up at once.
 """
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 DEFAULT_TIMEOUT_SECONDS: Final = 60
 MAX_TIMEOUT_SECONDS: Final = 3600
-_NONE = ("", "none")
+_NONE = ("", names.MANIFEST_NONE, names.MANIFEST_PENDING)
+#: Exit code under whenMissing Fail.
+MISSING: Final = 69
+_TERMINATION_LOG: Final = Path("/dev/termination-log")
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Answer:
 
 
 def main() -> int:
-    """Fetch, write the receipt and the log line; always returns 0."""
+    """Fetch, write the receipt and the log line; answers 0, or `MISSING` where the pod must not start without."""
     started = time.monotonic()
     env = os.environ
     directory = Path(env.get(names.ENV_DIR) or "/opt/preheat")
@@ -80,7 +83,17 @@ def main() -> int:
         termination.note(receipt.termination_message().encode(), env)
     sys.stdout.write(receipt.log_line(env) + "\n")
     sys.stdout.flush()
-    return 0
+    if env.get(names.ENV_WHEN_MISSING) != "Fail" or answer.outcome == FETCHED:
+        return 0
+    _tell_kubernetes(f"whenMissing is Fail: {answer.reason or answer.outcome}: {answer.message}")
+    return MISSING
+
+
+def _tell_kubernetes(why: str) -> None:
+    """Say why the pod does not start where `kubectl describe` shows it; the log has it too."""
+    with contextlib.suppress(OSError):
+        if _TERMINATION_LOG.exists():
+            _TERMINATION_LOG.write_text(why[:1024], encoding="utf-8")
 
 
 def fetch(directory: Path, manifest: str, open_store: OpenStore, deadline: float) -> Answer:

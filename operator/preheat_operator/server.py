@@ -1,9 +1,10 @@
 """The server process: takes pods' reports of how they were served, and serves what it counted of them.
 
 Why it exists: whether a fleet starts hot is asked of a dashboard, not of a thousand logs; and a revision that answers wrong
-is taken back by the controller, which learns of it from the pods that the server notes it on. It has no state to lose and
-decides nothing: with all replicas down, pods start and answer as before, and their logs say the same. Two ports: one
-that pods talk to (TLS, a token), one for Prometheus and the kubelet.
+is taken back by the controller, which learns of it from the pods that the server notes it on. It has no state to lose:
+with all replicas down, pods start and answer as before, and their logs say the same. Two ports: one that pods talk to
+(TLS, a token), one for Prometheus and the kubelet. Beside that it lets pods go on whose wait is over, so that this
+does not hang on the controller alone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from preheat_operator.answers.intake import Intake
 from preheat_operator.answers.metrics import Metrics
 from preheat_operator.api import names
 from preheat_operator.cluster.client import connect
+from preheat_operator.cluster.overdue import Overdue
 from preheat_operator.settings import ServerSettings, SettingsError
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ class Server:
         self._intake = Intake(api=api, metrics=self._metrics, audience=names.REPORTS_AUDIENCE)
         self._runners: list[web.AppRunner] = []
         self._certificate = Certificate(settings.tls_directory) if settings.tls_directory else None
+        self._overdue = Overdue(api=api)
         self._tasks: list[asyncio.Task[None]] = []
         self.ready = False
 
@@ -57,6 +60,7 @@ class Server:
         self._tasks.append(asyncio.create_task(self._intake.notes.run()))
         if self._certificate:
             self._tasks.append(asyncio.create_task(self._certificate.keep_fresh()))
+        self._tasks.append(asyncio.create_task(self._overdue.run()))
         self.ready = True
         return reports, metrics
 

@@ -54,6 +54,7 @@ class Settings:
             publish_secret=env.get("PREHEAT_PUBLISH_SECRET") or names.SECRET_PUBLISH,
             priority_class=env.get("PREHEAT_PRIORITY_CLASS", ""),
             run_as_user=_run_as_user(env),
+            gating=env.get("PREHEAT_GATING", "true") != "false",
         )
         return cls(
             installation=installation,

@@ -1,8 +1,9 @@
 """The chart's pre-delete hook: leaves nothing behind that only a running controller could finish.
 
 Compile pods hold a finalizer that the controller removes; without it they, and with them their namespaces, could never
-be deleted. The controller still runs while hooks do, so it is stopped first: it would make the Jobs anew. What was
-published stays in the store, CompiledModels stay in the cluster, and serving pods are not touched.
+be deleted; and pods that wait for artifacts would wait until somebody who is gone releases them. The controller still
+runs while hooks do, so it is stopped first: it would make the Jobs and indices anew. Without an index admission holds
+no pod back, so the indices go before the pods that wait are released. What was published stays in the store, CompiledModels stay in the cluster, and serving pods are not touched.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from preheat_operator.api import names
 from preheat_operator.cluster import resources
 from preheat_operator.cluster.apply import release_pod, stop_job
 from preheat_operator.cluster.client import Api, ApiError, connect
+from preheat_operator.cluster.gates import UNSCHEDULED, let_go
+from preheat_operator.plan.gates import Opening
 from preheat_operator.plan.objects import read_job, read_pod
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 # Of the hook's own deadline: what ends by itself can still say why it failed.
 SHARE_OF_DEADLINE: Final = 0.8
 _POLL_SECONDS = 1.0
+_UNINSTALLED: Final = f"{names.INJECTED_NO_PREFIX}Preheat was uninstalled while it waited"
 
 
 class UninstallError(Exception):
@@ -33,7 +37,7 @@ class UninstallError(Exception):
 
 
 async def uninstall(api: Api, *, namespace: str, controller: str, seconds: float, say: Callable[[str], None]) -> None:
-    """Stop the controller, then delete Jobs, release pods and delete indices. Raises UninstallError or ApiError.
+    """Stop the controller, then delete indices and Jobs and release pods. Raises UninstallError or ApiError.
 
     `namespace` and `controller` name the controller's Deployment; `seconds` bounds the whole; `say` gets a line for
     each thing done. May be run again.
@@ -41,19 +45,42 @@ async def uninstall(api: Api, *, namespace: str, controller: str, seconds: float
     deadline = time.monotonic() + seconds
     await _stop_controller(api, namespace, controller, deadline=deadline, say=say)
     while True:
-        removed = await _delete_jobs(api, say=say) + await _release_pods(api, say=say)
+        removed = (
+            await _delete_indices(api, say=say)
+            + await _open_gates(api, say=say)
+            + await _delete_jobs(api, say=say)
+            + await _release_pods(api, say=say)
+        )
         if not removed:
             break
-        # The Job controller may have been making a pod just then: only a pass that finds nothing is the last.
+        # The Job controller may have been making a pod just then, admission have read the old index: only a pass that
+        # finds nothing is the last.
         if time.monotonic() > deadline:
             raise UninstallError(
-                f"Jobs or pods labelled {names.LABEL_COMPILED_MODEL} keep appearing: is another Preheat installed?"
+                f"Jobs or pods labelled {names.LABEL_COMPILED_MODEL}, indices or pods that wait keep appearing: is "
+                "another Preheat installed?"
             )
         await asyncio.sleep(_POLL_SECONDS)
-    for raw in await api.list_all(resources.indices()):
+
+
+async def _delete_indices(api: Api, *, say: Callable[[str], None]) -> int:
+    found = await api.list_all(resources.indices())
+    for raw in found:
         where = str(raw["metadata"]["namespace"])
         await api.delete(resources.index(where))
         say(f"deleted the index of namespace {where}")
+    return len(found)
+
+
+async def _open_gates(api: Api, *, say: Callable[[str], None]) -> int:
+    count = 0
+    for raw in await api.list_all(resources.pods(), labels=names.LABEL_MODEL, fields=UNSCHEDULED):
+        pod = read_pod(raw)
+        if pod.gated and not pod.deleting:
+            count += await let_go(api, Opening(pod=pod, manifest=names.MANIFEST_NONE, injected=_UNINSTALLED))
+    if count:
+        say(f"released {count} pods that waited")
+    return count
 
 
 async def _stop_controller(

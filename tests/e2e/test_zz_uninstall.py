@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import kit
 import pytest
 
+from e2e.traffic import said, wait_gated
 from e2e.world import jobs_ever
 
 if TYPE_CHECKING:
@@ -25,9 +26,13 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
     image = world.image("tiny")
     kit.scale(ready, "tiny", 1)
     before = kit.wait_ready_pod(ready, "tiny")
-    # One model is ready, and the Job of another is running when everything goes.
-    kube.apply(kit.deployment("tiny", image, label="tiny", replicas=0))
-    kube.apply(kit.compiled_model("tiny", keepIf={"minSpeedup": "0"}))
+    # One model is ready, and the Job of another is running, with a pod that waits for it, when everything goes.
+    kube.apply(kit.compiled_model("tiny", keepIf={"minSpeedup": "0"}, rollout={"whenMissing": "Wait"}))
+    kit.wait_for(
+        "the index", lambda: "Wait" in (kube.get("compiledmodelindex", "preheat") or {}).get("models", ""), timeout=60
+    )
+    kube.apply(kit.deployment("tiny", image, label="tiny"))
+    waiting = wait_gated(kube, "tiny", image)
     kit.wait_for(
         "a running compile pod",
         lambda: [
@@ -45,6 +50,9 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
             assert not each.list("jobs")
         after = kit.wait_ready_pod(ready, "tiny")
         assert after["metadata"]["uid"] == before["metadata"]["uid"], "running pods go on"
+        released = kit.wait_ready_pod(kube, "tiny")
+        assert released["metadata"]["uid"] == waiting["metadata"]["uid"]
+        assert "uninstalled" in said(released, "injected")
         kube.apply(kit.deployment("tiny", image, name="later", label="tiny"))
         later = kit.wait_ready_pod(kube, "later")
         assert "initContainers" not in later["spec"]

@@ -4,11 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from preheat_operator.api.enums import Admission
+from preheat_operator.api.index import ImageEntry, ModelEntry, Waiting
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 IMAGE = "registry.example:5000/vision:1.4"
 DIGEST = "sha256:" + "a" * 64
+#: Models some of whose pods wait, or fail, and their images; part of an index that is used with these pods.
+WAITING = (
+    ModelEntry(
+        model="waits", when_missing=Admission.WAIT, wait_seconds=90, waiting=Waiting(known=True, python_path="/app")
+    ),
+    ModelEntry(
+        model="waits-dollar", when_missing=Admission.WAIT, wait_seconds=90, serving="verify=Before",
+        waiting=Waiting(known=True, python_path="/$(X)/lib"),
+    ),
+    ModelEntry(model="waits-first", when_missing=Admission.WAIT, wait_seconds=480, waiting=Waiting()),
+    ModelEntry(
+        model="auto", when_missing=Admission.AUTO, wait_seconds=480,
+        waiting=Waiting(known=True, deployment="vision"),
+    ),
+    ModelEntry(model="auto-alone", when_missing=Admission.AUTO, wait_seconds=480, waiting=Waiting(known=True)),
+    ModelEntry(model="fails", when_missing=Admission.FAIL, wait_seconds=480, waiting=Waiting()),
+)  # fmt: skip
+WAITING_IMAGES = (
+    ImageEntry(model="waits", image=IMAGE, manifest=DIGEST, python_path="/app"),
+    ImageEntry(model="waits", image="failed:1", manifest="none"),
+    ImageEntry(model="auto", image=IMAGE, manifest=DIGEST),
+    ImageEntry(model="fails", image=IMAGE, manifest=DIGEST),
+    ImageEntry(model="fails", image="failed:1", manifest="none"),
+)
 
 
 def pod(*, namespace: str, image: str = IMAGE, **container: Any) -> dict[str, Any]:
@@ -62,6 +89,35 @@ def _rewritten_later(namespace: str) -> dict[str, Any]:
     document = _look_alike(namespace)
     document["spec"]["containers"][0]["image"] = "mirror.example/vision:1.4"
     return _annotated(document, manifest=DIGEST, injected="yes")
+
+
+def _new(namespace: str, model: str = "waits", *, owner: str | None = None, kind: str = "ReplicaSet") -> dict[str, Any]:
+    """A pod of an image that nothing is ready for."""
+    document = _labels(namespace, model=model)
+    document["spec"]["containers"][0]["image"] = "registry.example:5000/vision:2"
+    if owner is not None:
+        document["metadata"]["ownerReferences"] = [
+            {"apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": "u", "controller": True}
+        ]
+    return document
+
+
+def _asked(document: dict[str, Any], when_missing: str) -> dict[str, Any]:
+    return _annotated(document, **{"when-missing": when_missing})
+
+
+def _gated(document: dict[str, Any], *gates: str) -> dict[str, Any]:
+    document["spec"]["schedulingGates"] = [{"name": gate} for gate in gates]
+    return document
+
+
+def _copied(namespace: str) -> dict[str, Any]:
+    """A pod written from one that waited: annotations, fetch container and gate are there already."""
+    document = _look_alike(namespace)
+    document["metadata"]["labels"]["preheat.dev/model"] = "waits"
+    document["spec"]["containers"][0]["image"] = "registry.example:5000/vision:2"
+    _annotated(document, manifest="pending", injected="yes", **{"wait-seconds": "99999"})
+    return _gated(document, "preheat.dev/artifact")
 
 
 _FIELD = {"fieldRef": {"fieldPath": "metadata.name"}}
@@ -155,5 +211,42 @@ PODS: dict[str, Callable[[str], dict[str, Any]]] = {
     ),
     "a look-alike with a forged manifest": _look_alike,
     "a second call after the image was rewritten": _rewritten_later,
+    "waits": lambda ns: _new(ns),
+    "waits, its image is ready": lambda ns: _labels(ns, model="waits"),
+    "waits no more, nothing will come for its image": lambda ns: (
+        lambda p: p["spec"]["containers"][0].update(image="failed:1") or p
+    )(_new(ns)),
+    "waits, with a PYTHONPATH of its own": lambda ns: (
+        lambda p: p["spec"]["containers"][0].update(env=[{"name": "PYTHONPATH", "value": "/own"}]) or p
+    )(_new(ns)),
+    "waits, for the PYTHONPATH of an image with a dollar": lambda ns: _new(ns, "waits-dollar"),
+    "waits, and nothing is known of its PYTHONPATH": lambda ns: _new(ns, "waits-first"),
+    "waits, nothing is known but it sets its own": lambda ns: (
+        lambda p: p["spec"]["containers"][0].update(env=[{"name": "PYTHONPATH", "value": "/own"}]) or p
+    )(_new(ns, "waits-first")),
+    "waits, among the gates of others": lambda ns: _gated(_new(ns), "kueue.x-k8s.io/admission"),
+    "waits, and is gated already": lambda ns: _gated(_new(ns), "a.example/b", "preheat.dev/artifact"),
+    "waits, copied from another": _copied,
+    "waits, but cannot be injected": lambda ns: (
+        lambda p: p["spec"].update(volumes=[{"name": "preheat", "emptyDir": {}}]) or p
+    )(_new(ns)),
+    "waits, but asked to start cold": lambda ns: _asked(_new(ns), "Cold"),
+    "waits, but asked to fail": lambda ns: _asked(_new(ns), "Fail"),
+    "waits, asked in a word that is none": lambda ns: _asked(_new(ns), "wait"),
+    "waits automatically": lambda ns: _new(ns, "auto", owner="vision-6d4cf56db6"),
+    "automatically, of another Deployment": lambda ns: _new(ns, "auto", owner="vision-b-6d4cf56db6"),
+    "automatically, of a Deployment with the beginning of its name": lambda ns: _new(
+        ns, "auto", owner="visio-6d4cf56db"
+    ),
+    "automatically, of a StatefulSet": lambda ns: _new(ns, "auto", owner="vision-x", kind="StatefulSet"),
+    "automatically, of nobody": lambda ns: _new(ns, "auto"),
+    "automatically, but the model follows no Deployment": lambda ns: _new(ns, "auto-alone", owner="-x"),
+    "asked to wait, by a model that starts cold": lambda ns: _asked(_new(ns, "vision"), "Wait"),
+    "asked to wait, while injection is paused": lambda ns: _asked(_new(ns, "paused"), "Wait"),
+    "fails": lambda ns: _new(ns, "fails"),
+    "fails, its image is ready": lambda ns: _labels(ns, model="fails"),
+    "fails, nothing will come for its image": lambda ns: (
+        lambda p: p["spec"]["containers"][0].update(image="failed:1") or p
+    )(_new(ns, "fails")),
     "other annotations": lambda ns: (lambda p: p["metadata"].update(annotations={"a/b": "c"}) or p)(pod(namespace=ns)),
 }

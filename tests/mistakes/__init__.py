@@ -52,6 +52,35 @@ MISTAKES = (
         "factory called", {"spec.torch.factory": "vision:load()"}, ("spec.torch.factory", "package.module:callable")
     ),
     Mistake(
+        "a wait by a word of serving",
+        {"spec.rollout": {"whenMissing": "Compile"}},
+        ("spec.rollout.whenMissing", "Auto", "Cold", "Wait", "Fail"),
+    ),
+    Mistake(
+        "a wait in minutes",
+        {"spec.rollout": {"waitTimeoutSeconds": "8m"}},
+        ("spec.rollout.waitTimeoutSeconds", "integer"),
+    ),
+    Mistake(
+        "a wait without an end", {"spec.rollout": {"waitTimeoutSeconds": 0}}, ("spec.rollout.waitTimeoutSeconds", "1")
+    ),
+    Mistake(
+        "a wait of two days",
+        {"spec.rollout": {"waitTimeoutSeconds": 172800}},
+        ("spec.rollout.waitTimeoutSeconds", "86400"),
+    ),
+    Mistake("a restart as a boolean", {"spec.rollout": {"restart": True}}, ("spec.rollout.restart", "string")),
+    Mistake(
+        "a restart that is always",
+        {"spec.rollout": {"restart": "Always"}},
+        ("spec.rollout.restart", "Never", "Rollout"),
+    ),
+    Mistake(
+        "a restart without a workload",
+        {"spec.workloadRef": REMOVED, "spec.template": TEMPLATE, "spec.rollout": {"restart": "Rollout"}},
+        ("restart: Rollout needs workloadRef", "Never"),
+    ),
+    Mistake(
         "serving with a word of another field",
         {"spec.serving": {"onMiss": "Cold"}},
         ("spec.serving.onMiss", "Compile", "Eager", "Fail"),

@@ -128,13 +128,17 @@ in a rendering, since two templates ask: so it is put aside among the values. */
 {{- end -}}
 {{- end -}}
 
-{{/* Users, as CEL strings: the controller, the uninstall Job, and the parts of Kubernetes that clean up. */}}
+{{/* Users, as CEL strings: the controller, the uninstall Job, the server, and the parts of Kubernetes that clean up. */}}
 {{- define "preheat.controllerUser" -}}
 "system:serviceaccount:{{ .Release.Namespace }}:{{ include "preheat.controllerAccount" . }}"
 {{- end -}}
 
 {{- define "preheat.uninstallUser" -}}
 "system:serviceaccount:{{ .Release.Namespace }}:{{ include "preheat.uninstallAccount" . }}"
+{{- end -}}
+
+{{- define "preheat.serverUser" -}}
+"system:serviceaccount:{{ .Release.Namespace }}:{{ include "preheat.serverName" . }}"
 {{- end -}}
 
 {{- define "preheat.cleaners" -}}

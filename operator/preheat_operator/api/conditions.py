@@ -70,6 +70,8 @@ class ConditionReason(StrEnum):
     RESULT_LOST = "ResultLost"
     INJECTION_PAUSED = "InjectionPaused"
     INDEX_FULL = "IndexFull"
+    WAIT_TOO_LONG = "WaitTooLong"
+    WAIT_UNAVAILABLE = "WaitUnavailable"
     INTERNAL = "Internal"
 
 
@@ -137,6 +139,8 @@ REASONS_OF_CONDITION: dict[tuple[ConditionType, str], frozenset[ConditionReason]
         ConditionReason.INDEX_FULL,
         ConditionReason.REVISION_TAKEN_BACK,
         *NOTICES,
+        ConditionReason.WAIT_TOO_LONG,
+        ConditionReason.WAIT_UNAVAILABLE,
     },
     (ConditionType.DEGRADED, "False"): frozenset({ConditionReason.AS_EXPECTED}),
 }

@@ -140,10 +140,39 @@ class HardwareState(StrEnum):
 
 
 class WhenMissing(StrEnum):
-    """What admission does with a pod that has no ready revision; Paused also stops injecting ready ones."""
+    """What a pod whose image has no ready revision does."""
 
+    AUTO = "Auto"
     COLD = "Cold"
+    WAIT = "Wait"
+    FAIL = "Fail"
+
+
+class Admission(StrEnum):
+    """What admission does with a pod whose image has no ready revision, as the index says it.
+
+    Auto: pods of the workload's own ReplicaSets wait, others start cold. Paused also stops injecting ready ones.
+    """
+
+    AUTO = "Auto"
+    COLD = "Cold"
+    WAIT = "Wait"
+    FAIL = "Fail"
     PAUSED = "Paused"
+
+
+class Restart(StrEnum):
+    """Whether a workload is restarted for a revision that its own template does not ask for."""
+
+    NEVER = "Never"
+    ROLLOUT = "Rollout"
+
+
+class RestartState(StrEnum):
+    """Whether a restart that is due has been asked of the workload."""
+
+    PENDING = "Pending"
+    DONE = "Done"
 
 
 class Verdict(StrEnum):

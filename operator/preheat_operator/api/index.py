@@ -5,7 +5,11 @@ models cost it more than twice as much. The grammar, with single spaces and line
 
     \n
     <model> <whenMissing> <waitSeconds> <container or ->[ <serving>]
-    <model>|<image>=<manifest digest> <PYTHONPATH of the image or ->
+    <model> <whenMissing> <waitSeconds> <container or -> <serving or -> <PYTHONPATH, - or ?> <Deployment or ->
+    <model>|<image>=<manifest digest or none> <PYTHONPATH of the image or ->
+
+The longer line is that of a model some of whose pods wait: its PYTHONPATH is what the next image's is taken for (`-`:
+unset, `?`: not known), its Deployment the one whose pods wait under Auto. An image with `none` will get nothing.
 
 Whatever cannot be said on such a line is refused here with an `IndexTextError` that says why: an entry that
 admission would misread is worse than a missing one.
@@ -16,12 +20,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from preheat_operator.api.enums import WhenMissing
+from preheat_operator.api import names
+from preheat_operator.api.enums import Admission
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # Printable ASCII without the blank: what cannot break a line or a field.
 _FIELD = re.compile(r"[!-~]+")
 _ABSENT = "-"
+_UNKNOWN = "?"
 
 
 class IndexTextError(ValueError):
@@ -32,20 +38,38 @@ class IndexTextError(ValueError):
 class ModelEntry:
     """What admission does with pods of one model.
 
-    `wait_seconds` is 0 while nothing waits. `container` is the one that serves; None: the pod's first. `serving` is the
-    text of `spec.serving` (`preheat_runtime.policy`), None where all of it is as it is by default.
+    `wait_seconds` is 0 where the model makes no pod wait and its time is the default one; a pod that asks to wait then
+    waits that long. `container` is the one that serves; None: the pod's first. `serving` is the text of `spec.serving`
+    (`preheat_runtime.policy`), None where all of it is as it is by default. `waiting` is there where pods may wait.
     """
 
     model: str
-    when_missing: WhenMissing = WhenMissing.COLD
+    when_missing: Admission = Admission.COLD
     wait_seconds: int = 0
     container: str | None = None
     serving: str | None = None
+    waiting: Waiting | None = None
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Waiting:
+    """What admission needs for pods that wait, or that fail, until something is ready.
+
+    Their environment is fixed before the image's own PYTHONPATH can be known, so it is taken to be that of the newest
+    ready image: `python_path`, with `known` (None: that image has none). `deployment` is whose pods wait under Auto.
+    """
+
+    known: bool = False
+    python_path: str | None = None
+    deployment: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class ImageEntry:
-    """One ready image of a model: the manifest its pods get, and the PYTHONPATH set inside it (None: unset)."""
+    """One image of a model: the manifest its pods get, and the PYTHONPATH set inside it (None: unset).
+
+    `manifest` is `none` for an image that is through with compiling and has nothing: its pods do not wait.
+    """
 
     model: str
     image: str
@@ -119,13 +143,28 @@ def _model_line(entry: ModelEntry) -> str:
     if entry.wait_seconds < 0:
         raise IndexTextError(f"waitSeconds of {entry.model} is negative: {entry.wait_seconds}")
     serving = "" if entry.serving is None else f" {_field('serving', entry.serving)}"
-    return f"{entry.model} {entry.when_missing.value} {entry.wait_seconds} {container}{serving}"
+    if entry.serving == _ABSENT:
+        raise IndexTextError(f"serving of {entry.model} cannot be {_ABSENT!r}")
+    waiting = ""
+    if entry.waiting is not None:
+        serving = serving or f" {_ABSENT}"
+        waiting = f" {_assumed(entry)} {_ABSENT if entry.waiting.deployment is None else _field('deployment', entry.waiting.deployment)}"
+    return f"{entry.model} {entry.when_missing.value} {entry.wait_seconds} {container}{serving}{waiting}"
+
+
+def _assumed(entry: ModelEntry) -> str:
+    waiting = entry.waiting
+    if waiting is None or not waiting.known:
+        return _UNKNOWN
+    if (why := unsayable_python_path(waiting.python_path)) or waiting.python_path == _UNKNOWN:
+        raise IndexTextError(f"PYTHONPATH assumed for {entry.model}: {why or 'it means unknown'}")
+    return waiting.python_path or _ABSENT
 
 
 def _image_line(entry: ImageEntry) -> str:
     _field("model", entry.model, forbidden="|")
     _field("image", entry.image, forbidden="=|")
-    if _DIGEST.fullmatch(entry.manifest) is None:
+    if entry.manifest != names.MANIFEST_NONE and _DIGEST.fullmatch(entry.manifest) is None:
         raise IndexTextError(f"manifest of {entry.image} is not a digest: {entry.manifest!r}")
     if why := unsayable_python_path(entry.python_path):
         raise IndexTextError(f"PYTHONPATH of {entry.image}: {why}")
@@ -146,19 +185,28 @@ def _parse_line(line: str, *, number: int) -> ModelEntry | ImageEntry:
 
 
 def _parse_model(line: str) -> ModelEntry:
-    model, when_missing, wait_seconds, container, *serving = line.split(" ")
-    if len(serving) > 1:
-        raise IndexTextError(f"more fields than there are: {line!r}")
+    model, when_missing, wait_seconds, container, *more = line.split(" ")
+    if len(more) not in (0, 1, 3):
+        raise IndexTextError(f"as many fields as no line has: {line!r}")
     entry = ModelEntry(
         model=model,
-        when_missing=WhenMissing(when_missing),
+        when_missing=Admission(when_missing),
         wait_seconds=int(wait_seconds),
         container=None if container == _ABSENT else container,
-        serving=serving[0] if serving else None,
+        serving=more[0] if more and more[0] != _ABSENT else None,
+        waiting=_parse_waiting(*more[1:]) if len(more) > 1 else None,
     )
     if _model_line(entry) != line:
         raise IndexTextError(f"not in its one form: {line!r}")
     return entry
+
+
+def _parse_waiting(path: str, deployment: str) -> Waiting:
+    return Waiting(
+        known=path != _UNKNOWN,
+        python_path=None if path in (_UNKNOWN, _ABSENT) else path,
+        deployment=None if deployment == _ABSENT else deployment,
+    )
 
 
 def _parse_image(line: str) -> ImageEntry:

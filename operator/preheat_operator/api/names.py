@@ -24,6 +24,7 @@ LABEL_MODEL: Final = "preheat.dev/model"
 LABEL_INJECT: Final = "preheat.dev/inject"
 INJECT_DISABLED: Final = "disabled"
 ANNOTATION_CONTAINER: Final = "preheat.dev/container"
+ANNOTATION_WHEN_MISSING: Final = "preheat.dev/when-missing"
 
 # Set by users on a CompiledModel: asks for a new revision of the same ingredients; which one pods of its image get.
 ANNOTATION_REBUILD: Final = "preheat.dev/rebuild"
@@ -34,7 +35,11 @@ ANNOTATION_MANIFEST: Final = "preheat.dev/manifest"
 ANNOTATION_INJECTED: Final = "preheat.dev/injected"
 # Set by the server on pods: how a pod says it was served (`api.served`).
 ANNOTATION_SERVED: Final = "preheat.dev/served"
+ANNOTATION_WAIT_SECONDS: Final = "preheat.dev/wait-seconds"
+# While a pod has this gate it is not scheduled.
+GATE: Final = "preheat.dev/artifact"
 MANIFEST_NONE: Final = "none"
+MANIFEST_PENDING: Final = "pending"
 INJECTED_YES: Final = "yes"
 INJECTED_NO_PREFIX: Final = "no: "
 
@@ -48,6 +53,9 @@ ANNOTATION_TARGET_KEY: Final = "preheat.dev/target-key"
 # Only a Job that has this annotation can be told from one made for a template that has changed since.
 ANNOTATION_TEMPLATE_HASH: Final = "preheat.dev/template-hash"
 FINALIZER_RESULT: Final = "preheat.dev/result"
+
+# Set by the controller on a workload's pod template, as `kubectl rollout restart` does.
+ANNOTATION_RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 
 # Set by the controller on the index.
 ANNOTATION_PAUSED: Final = "preheat.dev/paused"
@@ -99,6 +107,10 @@ ENV_STORE_TENANT: Final = "PREHEAT_STORE_TENANT"
 ENV_STORE_CREDENTIALS: Final = "PREHEAT_STORE_CREDENTIALS"
 ENV_STORE_CA: Final = "PREHEAT_STORE_CA"
 ENV_FETCH_TIMEOUT: Final = "PREHEAT_FETCH_TIMEOUT_SECONDS"
+# Fail: whatever keeps the artifacts from being there fails the pod.
+ENV_WHEN_MISSING: Final = "PREHEAT_WHEN_MISSING"
+# What admission took for the image's own PYTHONPATH before any compile Job could see it; `-`: unset, `?`: unknown.
+ENV_ASSUMED_PYTHON_PATH: Final = "PREHEAT_ASSUMED_PYTHONPATH"
 ENV_REQUEST: Final = "PREHEAT_REQUEST"
 ENV_RECOVER_JOB: Final = "PREHEAT_RECOVER_JOB"
 ENV_PARTS: Final = "PREHEAT_PARTS"

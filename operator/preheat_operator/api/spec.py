@@ -12,9 +12,11 @@ from preheat_operator.api.enums import (
     CpuIsa,
     OnMiss,
     OnReject,
+    Restart,
     ServiceAccountToken,
     Suspend,
     Verify,
+    WhenMissing,
     WorkloadKind,
 )
 from preheat_operator.api.fields import DECIMAL, EXPONENT, IntOrString, Name
@@ -22,6 +24,8 @@ from preheat_operator.api.torch import Torch
 
 MAX_HARDWARE: Final = 8
 MAX_TARGETS: Final = 128
+#: So that with a Deployment's default progress deadline (600 s) the wait ends before it.
+WAIT_TIMEOUT_SECONDS: Final = 480
 
 
 class WorkloadRef(ApiModel):
@@ -179,6 +183,31 @@ class Weights(ApiModel):
     )
 
 
+class Rollout(ApiModel):
+    """What pods do while nothing is ready for their image, and whether the workload is restarted."""
+
+    when_missing: WhenMissing = Field(
+        default=WhenMissing.AUTO,
+        description="A pod whose image has no ready revision: Cold starts as it is. Wait is not scheduled until one is "
+        "ready, cannot become so, or waitTimeoutSeconds are over; old pods serve on. Fail does not start. Auto is Wait for "
+        "pods of a Deployment that rolls with surge, once the model has had a ready revision, else Cold. The pod annotation "
+        "preheat.dev/when-missing (Cold, Wait or Fail) overrides it. Default: Auto.",
+    )
+    wait_timeout_seconds: int = Field(
+        default=WAIT_TIMEOUT_SECONDS,
+        ge=1,
+        le=86400,
+        description="Seconds, from its creation, that a pod waits at most; then it starts cold. Keep it below 0.8 of the "
+        "Deployment's progressDeadlineSeconds. Default: 480.",
+    )
+    restart: Restart = Field(
+        default=Restart.NEVER,
+        description="Rollout: when a revision becomes ready that the workload's own template did not ask for (the "
+        "CompiledModel was changed, not the image), the workload is restarted once, as by kubectl rollout restart, so that "
+        "running pods get it too. Default: Never.",
+    )
+
+
 class Compile(ApiModel):
     """How compile Jobs run."""
 
@@ -242,6 +271,11 @@ class CompiledModelSpec(ApiModel):
                 "template written out)",
             ),
             rule(
+                "!has(self.rollout) || !has(self.rollout.restart) || self.rollout.restart != 'Rollout' || "
+                "has(self.workloadRef)",
+                "rollout.restart: Rollout needs workloadRef, the workload that is restarted: set it, or restart: Never",
+            ),
+            rule(
                 f"self.torch.modules.map(m, size(m.buckets)).sum() * size(self.hardware) <= {MAX_TARGETS}",
                 f"torch.modules[].buckets times hardware must be at most {MAX_TARGETS} targets: remove some, or split "
                 "the CompiledModel",
@@ -276,6 +310,10 @@ class CompiledModelSpec(ApiModel):
     serving: Serving = Field(
         default=Serving(),
         description="What pods do with what was compiled. Takes effect at a pod's next start. Default: see its fields.",
+    )
+    rollout: Rollout = Field(
+        default=Rollout(),
+        description="What pods do while nothing is ready for their image. Default: see its fields.",
     )
     revision_history_limit: int = Field(
         default=5,

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from preheat_operator.api.base import ApiModel, atomic_list, list_map
-from preheat_operator.api.enums import HardwareState, RevisionState, Verdict
+from preheat_operator.api.enums import HardwareState, RestartState, RevisionState, Verdict, WhenMissing
 from preheat_operator.api.spec import MAX_HARDWARE, MAX_TARGETS
 
 Digest = Annotated[str, Field(max_length=71, pattern="^sha256:[0-9a-f]{64}$")]
@@ -94,6 +94,13 @@ class Notice(ApiModel):
     message: str = Field(max_length=1024, description="The numbers, with what to do about it.")
 
 
+class RevisionRestart(ApiModel):
+    """The one restart of the workload that a revision was worth (spec.rollout.restart)."""
+
+    since: datetime = Field(description="When it became due; the workload's restartedAt is set to it.")
+    state: RestartState = Field(description="Pending, or Done: the workload was restarted since.")
+
+
 class Revision(ApiModel):
     """The artifacts and verdicts of one spec and one image; immutable once Ready."""
 
@@ -140,6 +147,9 @@ class Revision(ApiModel):
         default=None, description="How its pods are served. Absent: it never had any."
     )
     taken_back: TakenBack | None = Field(default=None, description="Why it was taken back. Absent: it was not.")
+    restart: RevisionRestart | None = Field(
+        default=None, description="Restart of the workload for this revision. Absent: none was due."
+    )
 
 
 class Target(ApiModel):
@@ -178,6 +188,11 @@ class CompiledModelStatus(ApiModel):
     pinned: ShortName | None = Field(
         default=None,
         description="Revision that the annotation preheat.dev/pin holds pods of its image to. Absent: none is held.",
+    )
+    when_missing: WhenMissing | None = Field(
+        default=None,
+        description="What pods do now whose image has no ready revision: Cold, Wait or Fail; what "
+        "spec.rollout.whenMissing comes to. Absent: Cold.",
     )
     conditions: tuple[Condition, ...] = Field(
         default=(),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from preheat_operator.api.compiledmodel import CompiledModel
     from preheat_operator.api.status import CompiledModelStatus
     from preheat_operator.plan.conditions import Announcement
-    from preheat_operator.plan.namespace import IndexState
+    from preheat_operator.plan.namespace import IndexState, RestartDue
 
 _LOG = logging.getLogger(__name__)
 _COMPONENT = "preheat-controller"
@@ -146,6 +146,33 @@ async def replace_pod(api: Api, pod: PodView) -> None:
     """Delete a pod that cannot start, so that its controller makes one that can."""
     if await api.delete(resources.pods(pod.namespace, pod.name), uid=pod.uid):
         _LOG.warning("deleted pod %s/%s: what is added to it keeps it from starting", pod.namespace, pod.name)
+
+
+async def renew_pod(api: Api, pod: PodView) -> None:
+    """Delete a pod that waited, so that its controller makes one that is given what there is now."""
+    if await api.delete(resources.pods(pod.namespace, pod.name), uid=pod.uid):
+        _LOG.info("deleted pod %s/%s, which waited: its controller makes it anew", pod.namespace, pod.name)
+
+
+async def restart_workload(api: Api, due: RestartDue) -> None:
+    """Restart a workload as `kubectl rollout restart` does; it may be gone meanwhile."""
+    reference = due.model.spec.workload_ref
+    if reference is None:
+        return
+    namespace = due.model.metadata.namespace
+    annotations = {names.ANNOTATION_RESTARTED_AT: due.since.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    body: Raw = {
+        "metadata": {"uid": due.workload["metadata"]["uid"]},
+        "spec": {"template": {"metadata": {"annotations": annotations}}},
+    }
+    try:
+        await api.merge_patch(resources.workload(reference.kind, namespace, reference.name), body)
+    except ApiError as error:
+        if error.status not in (404, 409):
+            raise
+        return
+    _LOG.info("restarted %s %s/%s for CompiledModel %s", reference.kind.value, namespace, reference.name,
+              due.model.metadata.name)  # fmt: skip
 
 
 async def announce(api: Api, model: CompiledModel, announcement: Announcement, *, at: str) -> None:

@@ -99,18 +99,24 @@ class Api:
         return await self._list(path, labels=labels, fields=fields)
 
     async def _list(self, path: str, *, labels: str, fields: str) -> list[Raw]:
+        return [item async for page in self.pages(path, labels=labels, fields=fields) for item in page]
+
+    async def pages(self, path: str, *, labels: str = "", fields: str = "") -> AsyncIterator[list[Raw]]:
+        """The objects of a collection that match the selectors, page by page, of one moment.
+
+        Reading slowly can end with an ApiError of status 410: begin again.
+        """
         query = {"limit": str(_PAGE)}
         if labels:
             query["labelSelector"] = labels
         if fields:
             query["fieldSelector"] = fields
-        items: list[Raw] = []
         while True:
             page = await self.request("GET", path, query=query)
-            items += page.get("items") or []
+            yield page.get("items") or []
             token = (page.get("metadata") or {}).get("continue")
             if not token:
-                return items
+                return
             query["continue"] = str(token)
 
     async def create(self, path: str, body: Raw, *, dry_run: bool = False) -> Raw:

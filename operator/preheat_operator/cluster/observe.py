@@ -17,7 +17,7 @@ from preheat_operator.cluster.client import Api, ApiError, Raw
 from preheat_operator.plan.capacity import NO_POD_AFTER
 from preheat_operator.plan.indexnotes import IndexNotes, read_notes
 from preheat_operator.plan.model import Observed
-from preheat_operator.plan.namespace import IndexState, NamespaceObserved
+from preheat_operator.plan.namespace import IndexState, NamespaceObserved, needs_workload
 from preheat_operator.plan.objects import JobState, JobView, PodView, read_job, read_pod
 
 if TYPE_CHECKING:
@@ -77,7 +77,15 @@ async def observe_namespace(api: Api, namespace: str, *, image: str) -> Namespac
     state = None
     if index is not None:
         state = IndexState(models=str(index.get("models", "")), notes=read_notes(_annotations(index)))
-    return NamespaceObserved(models=models, pods=[read_pod(raw) for raw in pods], index=state, image=image, now=now())
+    views = [read_pod(raw) for raw in pods]
+    workloads = {}
+    for model in models:
+        reference = model.spec.workload_ref
+        # Most models have nobody waiting; reading every workload each time would be the most expensive part of this.
+        if reference is not None and needs_workload(model, views):
+            path = resources.workload(reference.kind, namespace, reference.name)
+            workloads[model.metadata.name] = await api.get(path)
+    return NamespaceObserved(models=models, pods=views, index=state, image=image, workloads=workloads, now=now())
 
 
 def _readable(raw: Raw) -> CompiledModel | None:

@@ -13,6 +13,7 @@ from preheat_operator.api.enums import WorkloadKind
 from preheat_operator.cluster import apply, resources
 from preheat_operator.cluster.client import ApiError
 from preheat_operator.cluster.figures import Figures
+from preheat_operator.cluster.gates import let_go
 from preheat_operator.cluster.invalid import report_invalid
 from preheat_operator.cluster.keys import Key, ModelKey, NamespaceKey
 from preheat_operator.cluster.observe import now, observe_children, observe_model, observe_namespace
@@ -145,6 +146,12 @@ class Reconciler:
             self.queue.add(ModelKey(key.namespace, name))
         for pod, text in plan.annotate:
             await apply.annotate_pod(self.api, pod, text)
+        for opening in plan.open:
+            await let_go(self.api, opening)
+        for pod in plan.renew:
+            await apply.renew_pod(self.api, pod)
+        for due in plan.restart:
+            await apply.restart_workload(self.api, due)
         # Last: the index no longer allows what they are stuck on, so what replaces them starts as it is.
         for pod in plan.replace:
             await apply.replace_pod(self.api, pod)

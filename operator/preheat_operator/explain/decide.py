@@ -65,8 +65,21 @@ def _admitted(found: Gathered) -> Explanation | None:
         why = "admission did not look at the pod: there was no CompiledModelIndex in its namespace, or no injection policy"
         return Explanation(outcome="cold", cause="NotSeen", why=why, remedy=remedies.NOT_SEEN, notes=_of_model(found))
     said = found.injected.removeprefix(names.INJECTED_NO_PREFIX)
+    if found.gated:
+        return _held("Gated", said, remedies.GATED, found)
+    if found.manifest == names.MANIFEST_PENDING:
+        return _held("MustBeReady", said, remedies.MUST_BE_READY, found)
+    if found.waited and found.manifest == names.MANIFEST_NONE:
+        why = f"it waited, and started without artifacts: {said}"
+        return Explanation(
+            outcome="cold", cause="WaitEnded", why=why, remedy=remedies.WAIT_ENDED, notes=_of_model(found)
+        )
     cause, why, remedy = _not_injected(found, said)
     return Explanation(outcome="cold", cause=cause, why=why, remedy=remedy, notes=_of_model(found))
+
+
+def _held(cause: str, why: str, remedy: str, found: Gathered) -> Explanation:
+    return Explanation(outcome=WAITING, cause=cause, why=why, remedy=remedy, notes=_of_model(found))
 
 
 def _not_injected(found: Gathered, said: str) -> tuple[str, str, str]:

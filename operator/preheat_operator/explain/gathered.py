@@ -66,6 +66,17 @@ class Gathered:
         """Digest of the revision that the pod was given, `none`, or empty."""
         return self.annotations.get(names.ANNOTATION_MANIFEST, "")
 
+    @property
+    def gated(self) -> bool:
+        """Whether our scheduling gate holds the pod back."""
+        gates = (self.pod.get("spec") or {}).get("schedulingGates") or []
+        return any(gate.get("name") == names.GATE for gate in gates)
+
+    @property
+    def waited(self) -> bool:
+        """Whether it was held back once."""
+        return names.ANNOTATION_WAIT_SECONDS in self.annotations
+
     @cached_property
     def served(self) -> Raw:
         """The container that serves the model: the injected one, else the named one, else the first."""

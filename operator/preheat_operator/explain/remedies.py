@@ -75,3 +75,15 @@ NO_RECORD: Final = (
     "PYTHONPATH? Is the beginning of the log still there?"
 )
 NEVER_CALLED: Final = "Call what torch.compile returned, not the model itself."
+GATED: Final = (
+    "Wait: it starts when its image is compiled, or cannot be, or its time is over. To start it now, cold, "
+    "set spec.rollout.whenMissing of the CompiledModel to Cold."
+)
+MUST_BE_READY: Final = (
+    "It does not start until its image is compiled (whenMissing is Fail). kubectl describe compiledmodel says what "
+    "keeps it; to start without, set spec.rollout.whenMissing to Wait or Cold."
+)
+WAIT_ENDED: Final = (
+    "kubectl describe compiledmodel says what became of its image; replace the pod once that is ready. If it only took "
+    "longer, raise spec.rollout.waitTimeoutSeconds."
+)

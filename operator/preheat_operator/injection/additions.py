@@ -33,6 +33,9 @@ class Maybe:
 RUN_AS_USER: Final = Input("runAsUser", optional=True)
 SERVING: Final = Input("serving", optional=True)
 STORE_CA_CONFIG_MAP: Final = Input("storeCaConfigMap", optional=True)
+# Why the pod's artifacts must be there, and what was assumed so that they can come later.
+MUST_FETCH: Final = Input("mustFetch", optional=True)
+ASSUMED: Final = Input("assumed", optional=True)
 REPORTS_URL: Final = Input("reports", optional=True)
 REPORTS_CA: Final = Input("reportsAuthority", optional=True)
 
@@ -59,6 +62,8 @@ def fetch_container() -> dict[str, Any]:
             {"name": names.ENV_STORE_CREDENTIALS, "value": names.MOUNT_STORE},
             {"name": names.ENV_STORE_CA, "value": Input("storeCa")},
             {"name": names.ENV_FETCH_TIMEOUT, "value": Input("fetchTimeout")},
+            Maybe(given=MUST_FETCH, value={"name": names.ENV_WHEN_MISSING, "value": MUST_FETCH}),
+            Maybe(given=ASSUMED, value={"name": names.ENV_ASSUMED_PYTHON_PATH, "value": ASSUMED}),
         ],
         "volumeMounts": [
             {"name": names.VOLUME_PREHEAT, "mountPath": names.MOUNT_PREHEAT},

@@ -17,8 +17,10 @@ import yaml
 
 from preheat_operator.api import names
 from preheat_operator.api.crds import write_or_check
+from preheat_operator.api.spec import WAIT_TIMEOUT_SECONDS
 from preheat_operator.injection import additions, cel
-from preheat_operator.injection.reference import MIRROR_ANNOTATION
+from preheat_operator.injection.reading import ASKED
+from preheat_operator.injection.reference import FAILS, MIRROR_ANNOTATION, WAITS
 from preheat_operator.injection.refusals import REFUSALS
 
 if TYPE_CHECKING:
@@ -163,25 +165,47 @@ def variables(values: PolicyValues) -> dict[str, str]:
         "asked": f"object.metadata.?annotations['{names.ANNOTATION_CONTAINER}'].orValue('')",
         "container": "variables.asked != '' ? variables.asked : "
         "variables.head[2] == '-' ? object.spec.containers[0].name : variables.head[2]",
-        "serving": "size(variables.head) > 3 ? [variables.head[3]] : []",
+        "askedMissing": f"object.metadata.?annotations['{names.ANNOTATION_WHEN_MISSING}'].orValue('')",
+        "missing": f"variables.askedMissing in {cel.constants(ASKED)} ? variables.askedMissing : variables.head[0]",
+        "waitSeconds": f"variables.head[1] == '0' ? '{WAIT_TIMEOUT_SECONDS}' : variables.head[1]",
+        "serving": "size(variables.head) > 3 && variables.head[3] != '-' ? [variables.head[3]] : []",
+        "guess": "size(variables.head) > 4 ? variables.head[4] : '?'",
+        "deployment": "size(variables.head) > 5 ? variables.head[5] : '-'",
+        # A Deployment's ReplicaSets are named `<Deployment>-<hash>`.
+        "ofDeployment": "object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == 'ReplicaSet' && "
+        "o.?controller.orValue(false) && o.name.startsWith(variables.deployment + '-') && "
+        "o.name.lastIndexOf('-') == size(variables.deployment))",
         "position": "object.spec.containers.map(c, c.name).indexOf(variables.container)",
         "served": "object.spec.containers[variables.position < 0 ? 0 : variables.position]",
         "image": "variables.served.?image.orValue('')",
         "env": "variables.served.?env.orValue([])",
         "mark": "'\\n' + variables.model + '|' + variables.image + '='",
-        "ready": "params.models.contains(variables.mark)",
-        "line": "variables.ready ? params.models.split(variables.mark, 2)[1].split('\\n', 2)[0].split(' ')"
+        "listed": "params.models.contains(variables.mark)",
+        "line": "variables.listed ? params.models.split(variables.mark, 2)[1].split('\\n', 2)[0].split(' ')"
         f" : ['{names.MANIFEST_NONE}', '-']",
-        # `$(` would refer to a variable of the container; `$$(` is how Kubernetes spells the two characters.
-        "imagePath": "variables.line[1] == '-' ? '' : variables.line[1].replace('$(', '$$(')",
+        "ready": f"variables.line[0] != '{names.MANIFEST_NONE}'",
         "already": "object.spec.?initContainers.orValue([]).exists(c, "
         f"c.name == '{names.CONTAINER_FETCH}' && c.?command.orValue([]) == {cel.constants(additions.FETCH_COMMAND)})",
         "keeps": f"variables.already && {manifest}.startsWith('sha256:') && "
         f"params.models.contains('=' + {manifest} + ' ')",
+        "waits": "!variables.listed && !variables.keeps && "
+        "(variables.missing == 'Wait' || variables.missing == 'Auto' && variables.ofDeployment)",
+        "fails": "!variables.ready && !variables.keeps && variables.missing == 'Fail'",
+        "pending": "variables.waits || variables.fails",
+        "setsPythonPath": f"variables.env.exists(e, e.name == '{names.ENV_PYTHONPATH}')",
+        "plainly": "variables.waits && variables.guess == '?' && !variables.setsPythonPath",
+        "mustFetch": "variables.missing == 'Fail' ? ['Fail'] : []",
+        "assumed": "variables.pending && !variables.setsPythonPath ? [variables.guess.replace('$(', '$$(')] : []",
+        "path": "variables.pending ? variables.guess : variables.line[1]",
+        # `$(` would refer to a variable of the container; `$$(` is how Kubernetes spells the two characters.
+        "imagePath": "variables.path in ['-', '?'] ? '' : variables.path.replace('$(', '$$(')",
         "why": why,
-        "manifest": f"variables.keeps ? {manifest} : variables.why == '' ? variables.line[0] : '{names.MANIFEST_NONE}'",
-        "injected": f"variables.keeps || variables.why == '' ? '{names.INJECTED_YES}' : "
-        f"'{names.INJECTED_NO_PREFIX}' + variables.why",
+        "holds": "variables.waits && variables.why == ''",
+        "manifest": f"variables.keeps ? {manifest} : variables.why != '' ? '{names.MANIFEST_NONE}' : "
+        f"variables.pending ? '{names.MANIFEST_PENDING}' : variables.line[0]",
+        "injected": f"variables.keeps ? '{names.INJECTED_YES}' : "
+        f"variables.why != '' ? '{names.INJECTED_NO_PREFIX}' + variables.why :\n"
+        f"variables.waits ? {cel.words(WAITS)} :\nvariables.fails ? {cel.words(FAILS)} : '{names.INJECTED_YES}'",
         "pythonPathAt": f"variables.env.map(e, e.name).lastIndexOf('{names.ENV_PYTHONPATH}')",
         "ownPythonPath": "variables.pythonPathAt < 0 ? variables.imagePath : "
         "variables.env[variables.pythonPathAt].?value.orValue('')",
@@ -218,6 +242,15 @@ def mutation() -> str:
         f"[{_add(_annotation(names.ANNOTATION_MANIFEST), 'variables.manifest')}]",
         f"[{_add(_annotation(names.ANNOTATION_INJECTED), 'variables.injected')}]",
     ]
+    gate = f"object.spec.?schedulingGates.orValue([]).exists(g, g.name == '{names.GATE}')"
+    hold = [
+        f"[{_add(_annotation(names.ANNOTATION_WAIT_SECONDS), 'variables.waitSeconds')}]",
+        _when("!has(object.spec.schedulingGates)", _add("'/spec/schedulingGates'", "[]")),
+        _when(
+            f"!{gate}",
+            _add(_quoted("/spec/schedulingGates/-"), f"Object.spec.schedulingGates{{name: '{names.GATE}'}}"),
+        ),
+    ]
     inject = [
         _when("!has(object.spec.initContainers)", _add("'/spec/initContainers'", "[]")),
         f"[{_add(_quoted('/spec/initContainers/0'), fetch)}]",
@@ -236,7 +269,10 @@ def mutation() -> str:
         f"variables.newPullSecrets.map(n, {_add(_quoted('/spec/imagePullSecrets/-'), reference)})",
     ]
     plus = " +\n"
-    return f"{plus.join(annotate)} +\n(variables.why != '' || variables.already ? [] :\n{plus.join(inject)})"
+    return (
+        f"{plus.join(annotate)} +\n(!variables.holds ? [] :\n{plus.join(hold)}) +\n"
+        f"(variables.why != '' || variables.already || variables.plainly ? [] :\n{plus.join(inject)})"
+    )
 
 
 def _add(path: str, value: str) -> str:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from preheat_operator.api import names
+from preheat_operator.api.spec import WAIT_TIMEOUT_SECONDS
 from preheat_operator.injection.additions import FETCH_COMMAND
+
+ASKED: Final = ("Cold", "Wait", "Fail")
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,37 @@ class Reading:
         return self._head[0]
 
     @property
+    def missing(self) -> str:
+        """What to do when nothing is ready: the pod's own annotation, else the model's line."""
+        asked = self.annotations.get(names.ANNOTATION_WHEN_MISSING, "")
+        return asked if asked in ASKED else self.when_missing
+
+    @property
+    def wait_seconds(self) -> str:
+        """How long a pod of this model waits at most; 0 on the line is the default."""
+        return str(WAIT_TIMEOUT_SECONDS) if self._head[1] == "0" else self._head[1]
+
+    @property
     def serving(self) -> str | None:
         """The text of `spec.serving` on the model's line; None when it has none."""
-        return self._head[3] if len(self._head) > 3 else None
+        return self._head[3] if len(self._head) > 3 and self._head[3] != "-" else None
+
+    @property
+    def guess(self) -> str:
+        """What the next image's PYTHONPATH is taken for: `-` unset, `?` not known."""
+        return self._head[4] if len(self._head) > 4 else "?"
+
+    @cached_property
+    def of_deployment(self) -> bool:
+        """Whether the pod is of a ReplicaSet of the model's own Deployment; those are named `<Deployment>-<hash>`."""
+        deployment = self._head[5] if len(self._head) > 5 else "-"
+        return any(
+            owner["kind"] == "ReplicaSet"
+            and owner.get("controller", False)
+            and owner["name"].startswith(f"{deployment}-")
+            and owner["name"].rfind("-") == len(deployment)
+            for owner in self.metadata.get("ownerReferences") or []
+        )
 
     @cached_property
     def container(self) -> str:
@@ -106,13 +137,42 @@ class Reading:
         return self.served.get("env") or []
 
     @cached_property
-    def ready(self) -> bool:
-        """Whether the index has the image."""
+    def listed(self) -> bool:
+        """Whether the index has the image, be it as one that will get nothing."""
         return f"\n{self.model}|{self.image}=" in self.index
+
+    @property
+    def ready(self) -> bool:
+        """Whether the index has a manifest for the image."""
+        return self._line[0] != names.MANIFEST_NONE
+
+    @property
+    def waits(self) -> bool:
+        """Whether the pod is held back until something is ready."""
+        if self.listed or self.keeps:
+            return False
+        return self.missing == "Wait" or (self.missing == "Auto" and self.of_deployment)
+
+    @property
+    def fails(self) -> bool:
+        """Whether the pod does not start until something is ready."""
+        return not self.ready and not self.keeps and self.missing == "Fail"
+
+    @property
+    def plainly(self) -> bool:
+        """Whether the pod waits without anything being added: PYTHONPATH cannot even be guessed."""
+        sets_it = any(entry["name"] == names.ENV_PYTHONPATH for entry in self.env)
+        return self.waits and self.guess == "?" and not sets_it
+
+    @property
+    def assumed(self) -> str | None:
+        """The guess the pod's environment rests on, as a variable says it; None when it rests on none."""
+        sets_it = any(entry["name"] == names.ENV_PYTHONPATH for entry in self.env)
+        return self.guess.replace("$(", "$$(") if (self.waits or self.fails) and not sets_it else None
 
     @cached_property
     def _line(self) -> list[str]:
-        if not self.ready:
+        if not self.listed:
             return [names.MANIFEST_NONE, "-"]
         return self.index.split(f"\n{self.model}|{self.image}=", 1)[1].split("\n", 1)[0].split(" ")
 
@@ -123,8 +183,12 @@ class Reading:
 
     @property
     def image_path(self) -> str:
-        """PYTHONPATH set inside the image, with `$(` written as Kubernetes wants it literally; empty when unset."""
-        return "" if self._line[1] == "-" else self._line[1].replace("$(", "$$(")
+        """PYTHONPATH set inside the image, with `$(` written as Kubernetes wants it literally; empty when unset.
+
+        Of a pod that waits it is the guess.
+        """
+        path = self.guess if self.waits or self.fails else self._line[1]
+        return "" if path in ("-", "?") else path.replace("$(", "$$(")
 
     @cached_property
     def already(self) -> bool:

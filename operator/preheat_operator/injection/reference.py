@@ -6,7 +6,7 @@ It is also what a webhook would answer with on clusters that have no MutatingAdm
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from preheat_operator.api import names
 from preheat_operator.injection.additions import (
@@ -24,6 +24,8 @@ from preheat_operator.injection.refusals import REFUSALS
 if TYPE_CHECKING:
     from preheat_operator.injection.settings import InjectionSettings
 
+WAITS: Final = "no: it waits for what is being compiled for image {image}, at most {waitSeconds} s"
+FAILS: Final = "no: nothing is ready for image {image}, and whenMissing is Fail"
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 
@@ -43,8 +45,13 @@ def inject(pod: dict[str, Any], index_text: str | None, settings: InjectionSetti
         return _annotated(pod, manifest=reading.annotations[names.ANNOTATION_MANIFEST], injected=names.INJECTED_YES)
     if why is not None:
         return _annotated(pod, manifest=names.MANIFEST_NONE, injected=f"{names.INJECTED_NO_PREFIX}{why}")
-    result = _annotated(pod, manifest=reading.digest, injected=names.INJECTED_YES)
-    if not reading.already:
+    if reading.waits or reading.fails:
+        result = _annotated(pod, manifest=names.MANIFEST_PENDING, injected=_holding(reading))
+    else:
+        result = _annotated(pod, manifest=reading.digest, injected=names.INJECTED_YES)
+    if reading.waits:
+        _hold_back(result, reading)
+    if not reading.already and not reading.plainly:
         _add(result["spec"], reading, inputs(reading, settings))
     return result
 
@@ -59,6 +66,18 @@ def concerns(pod: dict[str, Any], settings: InjectionSettings) -> bool:
         and metadata.get("namespace") not in settings.excluded_namespaces
         and MIRROR_ANNOTATION not in (metadata.get("annotations") or {})
     )
+
+
+def _holding(reading: Reading) -> str:
+    words = WAITS if reading.waits else FAILS
+    return words.format(image=reading.image, waitSeconds=reading.wait_seconds)
+
+
+def _hold_back(pod: dict[str, Any], reading: Reading) -> None:
+    pod["metadata"]["annotations"][names.ANNOTATION_WAIT_SECONDS] = reading.wait_seconds
+    gates = pod["spec"].get("schedulingGates") or []
+    if {"name": names.GATE} not in gates:
+        pod["spec"]["schedulingGates"] = [*gates, {"name": names.GATE}]
 
 
 def refusal(reading: Reading) -> str | None:
@@ -84,6 +103,8 @@ def inputs(reading: Reading, settings: InjectionSettings) -> dict[str, Any]:
         "storeCa": names.STORE_CA_FILE if settings.store_ca_config_map else "",
         "tenant": f"{settings.cluster_id}.{reading.metadata['namespace']}",
         "fetchTimeout": str(settings.fetch_timeout_seconds),
+        "mustFetch": "Fail" if reading.missing == "Fail" else None,
+        "assumed": reading.assumed,
         "runAsUser": settings.run_as_user,
         "pullSecrets": settings.image_pull_secrets,
         "reports": (settings.reports_url or None) if reading.may_report else None,

@@ -62,8 +62,8 @@ REFUSALS: Final = (
     ),
     Refusal(
         why="nothing is ready for image {image}",
-        cel="!variables.ready",
-        holds=lambda pod: not pod.ready,
+        cel="!variables.ready && !variables.waits && !variables.fails",
+        holds=lambda pod: not (pod.ready or pod.waits or pod.fails),
     ),
     Refusal(
         why="it is a Windows pod",

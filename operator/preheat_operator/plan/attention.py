@@ -44,13 +44,16 @@ class SeenImages:
 
 
 def needs_attention(raw: Mapping[str, Any]) -> bool:
-    """Whether the pod lacks the word on its injection, or what was added to it keeps it from starting."""
+    """Whether the pod lacks the word on its injection, waits for us, or cannot start for what was added to it."""
     pod = read_pod(dict(raw))
     if pod.deleting or pod.finished:
         return False
     fetch = pod.containers.get(names.CONTAINER_FETCH)
-    return names.ANNOTATION_INJECTED not in pod.annotations or (
-        fetch is not None and fetch.waiting_reason in STUCK_REASONS
+    return (
+        names.ANNOTATION_INJECTED not in pod.annotations
+        or pod.gated
+        or pod.annotations.get(names.ANNOTATION_MANIFEST) == names.MANIFEST_PENDING
+        or (fetch is not None and fetch.waiting_reason in STUCK_REASONS)
     )
 
 

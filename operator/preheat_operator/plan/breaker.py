@@ -64,4 +64,7 @@ def _trouble(pod: PodView) -> str | None:
     fetch = pod.containers.get(names.CONTAINER_FETCH)
     if pod.deleting or pod.phase != "Pending" or fetch is None or fetch.waiting_reason not in STUCK_REASONS:
         return None
+    # It fails on purpose while nothing is ready for it.
+    if pod.must_fetch and fetch.waiting_reason == "CrashLoopBackOff":
+        return None
     return f"container {fetch.name} is in {fetch.waiting_reason}: {plain(fetch.waiting_message, limit=512)}"

@@ -12,7 +12,8 @@ class Installation:
     `image` is the product image, `store_endpoint` a URL (empty: AWS), `store_ca_config_map` the name of a ConfigMap
     with `ca.crt` in the model's namespace (empty: the system's bundle), `priority_class` the name of the
     non-preempting class of compile pods (empty: none is set), `run_as_user` the user of our own containers (None: the
-    cluster assigns one).
+    cluster assigns one), `gating` whether pods may be held back: only where a server releases them should the
+    controller be gone.
     """
 
     image: str
@@ -26,6 +27,7 @@ class Installation:
     priority_class: str = ""
     run_as_user: int | None = 65532
     image_pull_secrets: tuple[str, ...] = ()
+    gating: bool = True
 
     def tenant(self, namespace: str) -> str:
         """The store prefix of a namespace: `<clusterId>.<namespace>`."""

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from preheat_operator.api import names
 from preheat_operator.api.conditions import ConditionReason, ConditionType
-from preheat_operator.api.enums import HardwareState, RevisionState, Suspend
+from preheat_operator.api.enums import HardwareState, RevisionState, Suspend, WhenMissing
 from preheat_operator.api.index import unsayable_python_path
 from preheat_operator.plan import jobs as job_policy
 from preheat_operator.plan import revision as revisions
+from preheat_operator.plan import rollout
 from preheat_operator.plan.conditions import Announcement, Standing
 from preheat_operator.plan.given import can_be_given, pin, pinned
 from preheat_operator.plan.heard import listen
@@ -84,7 +85,7 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
         return plan_gone(uid=model.metadata.uid, jobs=observed.jobs, pods=observed.pods)
     source = serving(spec=model.spec, workload=observed.workload)
     if isinstance(source, NotServing):
-        return _nothing_to_compile_from(observed, source)
+        return _nothing_to_compile_from(observed, installation, source)
     want = needed(model=model, source=source, serving_pods=observed.serving_pods, weights=weights_of(model.spec))
     current = revisions.begin(want=want, previous=model.status.revisions, now=observed.now)
     if current.image_digest is None and (seen := compiled_in(observed.pods, want.name)) is not None:
@@ -97,8 +98,9 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
     )  # fmt: skip
     if current.state in (RevisionState.READY, RevisionState.TAKEN_BACK):
         return _conclude(
-            observed=observed, belongings=belongings, revision=current, targets=recorded, work=_Work(), settled=False
-        )
+            observed=observed, installation=installation, belongings=belongings, revision=current, targets=recorded,
+            work=_Work(), settled=False,
+        )  # fmt: skip
     work = _compile(
         observed=observed, installation=installation, source=source, want=want, current=current, recorded=recorded,
         belongings=belongings,
@@ -113,7 +115,7 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
         }
     )
     return _conclude(
-        observed=observed, belongings=belongings, revision=revision,
+        observed=observed, installation=installation, belongings=belongings, revision=revision,
         targets=tuple(t for s in work.steps for t in s.targets), work=work,
         settled=current.state == RevisionState.FAILED,
     )  # fmt: skip
@@ -220,8 +222,8 @@ def _refused(taken_step: Step) -> Step:
 
 
 def _conclude(
-    *, observed: Observed, belongings: Belongings, revision: Revision, targets: Sequence[Target], work: _Work,
-    settled: bool,
+    *, observed: Observed, installation: Installation, belongings: Belongings, revision: Revision,
+    targets: Sequence[Target], work: _Work, settled: bool,
 ) -> ModelPlan:  # fmt: skip
     """Conditions, status and clearing up, once it is known where the wanted revision stands."""
     model = observed.model
@@ -231,6 +233,13 @@ def _conclude(
     heard = listen(observed, history, targets)
     history, revision = heard.revisions, heard.revisions[0]
     under_way = revision.state in (RevisionState.PENDING, RevisionState.COMPILING)
+    again = rollout.restart(
+        spec=model.spec, revision=revision, previous=model.status.revisions, workload=observed.workload,
+        now=observed.now,
+    )  # fmt: skip
+    revision = revision.model_copy(update={"restart": again})
+    history = (revision, *history[1:])
+    waits = rollout.notes(spec=model.spec, workload=observed.workload, gating=installation.gating)
     standing = Standing(
         revision=revision,
         targets=targets,
@@ -244,6 +253,7 @@ def _conclude(
             *_conflict(observed, belongings, under_way=under_way),
             *_pin_not_found(model, history),
             *heard.notes,
+            *waits,
         ),
         withholding=_withholding(observed, revision),
         settled=settled and revision.state == RevisionState.FAILED,
@@ -253,7 +263,7 @@ def _conclude(
     )
     status, announcements = assemble(
         model=model, revisions=history, targets=targets, standing=standing, heard=heard, now=observed.now,
-        rebuild=rebuild_token(model),
+        rebuild=rebuild_token(model), when_missing=_when_missing(observed, installation, history),
     )  # fmt: skip
     announcements = (*news(revision=revision, previous=model.status.revisions), *announcements)
     stopping = {
@@ -280,7 +290,14 @@ def _conclude(
     )
 
 
-def _nothing_to_compile_from(observed: Observed, source: NotServing) -> ModelPlan:
+def _when_missing(observed: Observed, installation: Installation, history: Sequence[Revision]) -> WhenMissing:
+    return rollout.when_missing(
+        spec=observed.model.spec, workload=observed.workload, gating=installation.gating,
+        had_ready=any(r.state in (RevisionState.READY, RevisionState.TAKEN_BACK) for r in history),
+    )  # fmt: skip
+
+
+def _nothing_to_compile_from(observed: Observed, installation: Installation, source: NotServing) -> ModelPlan:
     model = observed.model
     heard = listen(observed, model.status.revisions, model.status.targets)
     standing = Standing(
@@ -290,7 +307,7 @@ def _nothing_to_compile_from(observed: Observed, source: NotServing) -> ModelPla
     )
     status, announcements = assemble(
         model=model, revisions=heard.revisions, targets=model.status.targets, standing=standing, heard=heard,
-        now=observed.now,
+        when_missing=_when_missing(observed, installation, heard.revisions), now=observed.now,
     )  # fmt: skip
     # Jobs go on: a workload that is deleted and made again within seconds must not cost a compilation.
     release = tuple(p for p in observed.pods if p.holds_result and p.deleting and p.finished)

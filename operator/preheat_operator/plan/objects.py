@@ -71,10 +71,12 @@ class End:
 
 @dataclass(frozen=True, kw_only=True)
 class PodView:
-    """What decisions read of a pod. `owner_uid` is the uid of the controller that made it, `owner_kind` its kind.
+    """What decisions read of a pod.
 
-    `serves` is the container that Preheat was added to, `node` where the pod is; both empty when there is none.
-    `images` is what the pod asks for by container, `image_ids` what the kubelet says that it runs.
+    `owner_uid` is the uid of the controller that made it, `owner_kind` its kind. `images` is what the pod asks for by
+    container, `image_ids` what the kubelet says that it runs. `serves` is the container that Preheat was added to, `node`
+    where the pod is; both empty when there is none. `first` is the name of its first container, `gates` are its scheduling
+    gates, `fetch_env` what the injected fetch container is told.
     """
 
     name: str
@@ -97,6 +99,19 @@ class PodView:
     serves: str = ""
     node: str = ""
     containers: dict[str, ContainerView] = field(default_factory=dict)
+    first: str = ""
+    gates: tuple[str, ...] = ()
+    fetch_env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def gated(self) -> bool:
+        """Whether our gate holds it back."""
+        return names.GATE in self.gates
+
+    @property
+    def must_fetch(self) -> bool:
+        """Whether it fails rather than start without artifacts."""
+        return self.fetch_env.get(names.ENV_WHEN_MISSING) == "Fail"
 
     @property
     def finished(self) -> bool:
@@ -171,6 +186,9 @@ def read_pod(raw: Raw) -> PodView:
         serves=next((str(c.get("name", "")) for c in _mappings(spec.get("containers")) if _is_served(c)), ""),
         node=str(spec.get("nodeName") or ""),
         containers={str(s.get("name", "")): _read_container(s) for s in statuses},
+        first=next((str(c.get("name", "")) for c in _mappings(spec.get("containers"))), ""),
+        gates=tuple(str(g.get("name", "")) for g in _mappings(spec.get("schedulingGates"))),
+        fetch_env=_fetch_env(spec),
     )
 
 
@@ -218,6 +236,14 @@ def _ends(raw: Raw) -> tuple[End, ...]:
             at = parse_time(terminated.get("finishedAt")) or _NEVER
             found.append(End(exit_code=code, reason=str(terminated.get("reason", "")), at=at))
     return tuple(found)
+
+
+def _fetch_env(spec: Raw) -> dict[str, str]:
+    for container in _mappings(spec.get("initContainers")):
+        if container.get("name") == names.CONTAINER_FETCH:
+            entries = [e for e in _mappings(container.get("env")) if isinstance(e.get("value"), str)]
+            return {str(e.get("name", "")): e["value"] for e in entries}
+    return {}
 
 
 def _controller(metadata: Raw) -> tuple[str, str]:

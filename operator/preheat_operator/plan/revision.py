@@ -104,12 +104,12 @@ def history(*, current: Revision, previous: Sequence[Revision], limit: int, keep
     """The revisions to keep: the current one first, then ready ones, newest first, `limit` in all.
 
     A superseded revision that never became ready is left out: nobody can be given it, and coming back to it should
-    try again. One that was taken back is kept as well: coming back to it must not give it to pods again. The one named
-    `keep` stays in any case.
+    try again. One that was taken back is kept as well: coming back to it must not give it to pods again. While the current
+    one is not ready it does not count: what pods get now must not go for it. The one named `keep` stays in any case.
     """
     kept = [r for r in previous if r.name != current.name and r.state in _KEPT]
-    within = kept[: limit - 1]
-    return (current, *within, *(r for r in kept[limit - 1 :] if r.name == keep))
+    room = limit - 1 if current.state in _KEPT else limit
+    return (current, *kept[:room], *(r for r in kept[room:] if r.name == keep))
 
 
 def begin(*, want: Wanted, previous: Sequence[Revision], now: datetime) -> Revision:

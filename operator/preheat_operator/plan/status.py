@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from preheat_operator.api.compiledmodel import CompiledModel
+    from preheat_operator.api.enums import WhenMissing
     from preheat_operator.api.status import Revision, Target
     from preheat_operator.plan.heard import Heard
 
@@ -25,6 +26,7 @@ def assemble(
     targets: Sequence[Target],
     standing: Standing,
     heard: Heard,
+    when_missing: WhenMissing,
     now: datetime,
     rebuild: str = "",
 ) -> tuple[CompiledModelStatus, tuple[Announcement, ...]]:
@@ -42,6 +44,7 @@ def assemble(
         # What was heard stays heard: an annotation that is taken away and put back asks for nothing new.
         rebuild=rebuild or model.status.rebuild,
         pinned=None if held is None else held.name,
+        when_missing=when_missing,
         conditions=current,
         revisions=tuple(revisions),
         targets=tuple(sorted(targets, key=lambda t: (t.module, t.bucket, t.hardware)))[:MAX_TARGETS],

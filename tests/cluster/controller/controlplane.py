@@ -149,12 +149,13 @@ class World:
         self._apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": MODEL}, "spec": spec})
 
     def model(self, *, hardware: Sequence[str] = ("cpu",), buckets: Sequence[str] = ("one",), **spec: Any) -> None:
-        """Make or change the CompiledModel."""
+        """Make or change the CompiledModel. Its pods do not wait unless `rollout` says so."""
         entries = [{"name": bucket, "args": [{"tensor": {"shape": [1, 3], "dtype": "float32"}}]} for bucket in buckets]
         body = {
             "workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": MODEL},
             "torch": {"factory": "model:load", "modules": [{"name": "main", "path": "", "buckets": entries}]},
             "hardware": [{"name": name} for name in hardware],
+            "rollout": {"whenMissing": "Cold"},
             **spec,
         }
         self._apply(
@@ -168,6 +169,49 @@ class World:
 
     def delete_model(self) -> None:
         assert self.server.request("DELETE", f"{self._models}/{MODEL}").ok
+
+    def waiting_pod(
+        self, image: str, *, name: str = "waits", guess: str | None = "-", seconds: int = 480, owned: bool = False
+    ) -> str:
+        """Make a pod as admission leaves one that waits, also behind a gate of somebody else's; its path.
+
+        `guess`: the PYTHONPATH it was injected for; None: nothing was added to it.
+        """
+        spec: dict[str, Any] = {
+            "containers": [{"name": "server", "image": image}],
+            "schedulingGates": [{"name": "other.example/gate"}, {"name": "preheat.dev/artifact"}],
+        }
+        if guess is not None:
+            env = [{"name": "PREHEAT_ASSUMED_PYTHONPATH", "value": guess}]
+            spec["initContainers"] = [{"name": "preheat-fetch", "image": PRODUCT_IMAGE, "env": env}]
+        said = {"manifest": "pending", "injected": "no: it waits", "wait-seconds": str(seconds)}
+        metadata: dict[str, Any] = {
+            "name": name, "labels": {"preheat.dev/model": MODEL},
+            "annotations": {f"preheat.dev/{key}": value for key, value in said.items()},
+        }  # fmt: skip
+        if owned:
+            path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments/{MODEL}"
+            uid = self.server.request("GET", path).body["metadata"]["uid"]
+            owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": MODEL, "uid": uid, "controller": True}
+            metadata["ownerReferences"] = [owner]
+        pods = f"/api/v1/namespaces/{self.namespace}/pods"
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        answer = self.server.request("POST", pods, body)
+        assert answer.ok, answer.message
+        return f"{pods}/{name}"
+
+    def gates(self, path: str) -> list[str] | None:
+        """The gates of a pod; None when it is gone or going."""
+        answer = self.server.request("GET", path)
+        if not answer.ok or "deletionTimestamp" in answer.body["metadata"]:
+            return None
+        return [gate["name"] for gate in answer.body["spec"].get("schedulingGates", ())]
+
+    def await_gone_on(self, path: str) -> dict[str, str]:
+        """Wait until our gate, and no other, is off a pod; its annotations, by the names after `preheat.dev/`."""
+        eventually(lambda: self.gates(path) == ["other.example/gate"], what="our gate goes, and no other")
+        annotations = self.server.request("GET", path).body["metadata"]["annotations"]
+        return {key.removeprefix("preheat.dev/"): value for key, value in annotations.items()}
 
     # What a node does.
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from apiserver.fixtures import eventually
-from injection_pods import DIGEST, IMAGE, PODS, pod
-from preheat_operator.api.index import ImageEntry, Index, ModelEntry, WhenMissing, render
+from injection_pods import DIGEST, IMAGE, PODS, WAITING, WAITING_IMAGES, pod
+from preheat_operator.api.enums import Admission
+from preheat_operator.api.index import ImageEntry, Index, ModelEntry, render
 from preheat_operator.injection.policy import documents, values_of
 from preheat_operator.injection.reference import inject
 from preheat_operator.injection.settings import InjectionSettings
@@ -44,9 +45,10 @@ INDEX = render(
         models=(
             ModelEntry(model="vision"),
             ModelEntry(model="vision-2", container="second"),
-            ModelEntry(model="paused", when_missing=WhenMissing.PAUSED),
+            ModelEntry(model="paused", when_missing=Admission.PAUSED),
             ModelEntry(model="lost", container="gone"),
             ModelEntry(model="strict", serving="onMiss=Fail,verify=Before"),
+            *WAITING,
         ),
         images=(
             ImageEntry(model="vision", image=IMAGE, manifest=DIGEST),
@@ -57,6 +59,7 @@ INDEX = render(
             ImageEntry(model="paused", image=IMAGE, manifest=DIGEST),
             ImageEntry(model="lost", image=IMAGE, manifest=DIGEST),
             ImageEntry(model="strict", image=IMAGE, manifest=DIGEST),
+            *WAITING_IMAGES,
         ),
     )
 )

@@ -23,7 +23,7 @@ PODS = "/api/v1/namespaces/rights-test/pods"
 JOBS = "/apis/batch/v1/namespaces/rights-test/jobs"
 DIGEST = "sha256:" + "6" * 64
 FORGED = {"preheat.dev/manifest": DIGEST, "preheat.dev/injected": "yes"}
-OURS = ("preheat.dev/manifest", "preheat.dev/injected")
+OURS = ("preheat.dev/manifest", "preheat.dev/injected", "preheat.dev/wait-seconds")
 
 
 def labelled(name: str, labels: dict[str, str], **metadata: Any) -> dict[str, Any]:
@@ -366,7 +366,12 @@ VERBS = {
     ("", "pods", "create"): False,
     ("", "pods/exec", "create"): False,
     ("", "serviceaccounts/token", "create"): False,
-    ("apps", "deployments", "patch"): False,
+    ("apps", "deployments", "patch"): True,
+    ("apps", "deployments", "update"): False,
+    ("apps", "deployments", "delete"): False,
+    ("apps", "deployments/scale", "patch"): False,
+    ("apps", "replicasets", "patch"): False,
+    ("apps", "daemonsets", "patch"): False,
     ("rbac.authorization.k8s.io", "clusterroles", "escalate"): False,
     ("preheat.dev", "compiledmodels", "create"): False,
     ("preheat.dev", "compiledmodels", "patch"): False,

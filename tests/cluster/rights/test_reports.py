@@ -199,7 +199,8 @@ def test_a_reporting_token_opens_nothing_in_kubernetes(installation: Installatio
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
-        ("GET", "/api/v1/pods", None),
+        ("GET", "/api/v1/pods?watch=1", None),
+        ("GET", "/api/v1/nodes", None),
         ("GET", f"/api/v1/namespaces/{chart.NAMESPACE}/secrets", None),
         ("GET", "/apis/preheat.dev/v1alpha1/compiledmodels", None),
         ("GET", f"/apis/preheat.dev/v1alpha1/namespaces/{NAMESPACE}/compiledmodelindices", None),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preheat_operator.api.enums import WhenMissing
+from preheat_operator.api.enums import Admission
 from preheat_operator.api.index import (
     ImageEntry,
     Index,
     IndexTextError,
     ModelEntry,
+    Waiting,
     parse,
     render,
     unsayable_python_path,
@@ -25,6 +28,11 @@ IMAGES = st.text(st.sampled_from("abz019./:@-_|= \n"), min_size=1, max_size=20)
 FIELDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=30)
 DIGESTS = st.from_regex(r"sha256:[0-9a-f]{64}", fullmatch=True)
 
+PATHS = FIELDS.filter(lambda path: path not in ("-", "?"))
+WAITINGS = st.builds(
+    Waiting, known=st.just(True), python_path=st.none() | PATHS, deployment=st.none() | NAMES
+) | st.builds(Waiting, deployment=st.none() | NAMES)
+
 
 @st.composite
 def indices(draw: st.DrawFn) -> Index:
@@ -32,10 +40,11 @@ def indices(draw: st.DrawFn) -> Index:
     entries = [
         ModelEntry(
             model=model,
-            when_missing=draw(st.sampled_from(WhenMissing)),
+            when_missing=draw(st.sampled_from(Admission)),
+            waiting=draw(st.none() | WAITINGS),
             wait_seconds=draw(st.integers(0, 10_000)),
             container=draw(st.none() | NAMES),
-            serving=draw(st.none() | FIELDS),
+            serving=draw(st.none() | FIELDS.filter(lambda text: text != "-")),
         )
         for model in models
     ]
@@ -44,7 +53,7 @@ def indices(draw: st.DrawFn) -> Index:
         ImageEntry(
             model=model,
             image=image.replace("|", "_").replace("=", "_"),
-            manifest=draw(DIGESTS),
+            manifest=draw(DIGESTS | st.just("none")),
             python_path=draw(st.none() | FIELDS.filter(lambda path: path != "-")),
         )
         for model, image in pairs
@@ -80,8 +89,15 @@ def test_admission_s_search_finds_what_the_grammar_says(index: Index) -> None:
             right = [entry for entry in index.images if (entry.model, entry.image) == (model.model, image)]
             if reading.position < 0:
                 continue
-            assert reading.ready == bool(right)
-            if right:
+            assert reading.listed == bool(right)
+            assert reading.ready == bool(right and right[0].manifest != "none")
+            assert reading.waits == (not right and model.when_missing == Admission.WAIT)
+            assert reading.fails == (not reading.ready and model.when_missing == Admission.FAIL)
+            if reading.waits or reading.fails:
+                known = model.waiting is not None and model.waiting.known
+                assert reading.guess == ((model.waiting.python_path or "-") if model.waiting and known else "?")
+                assert reading.wait_seconds == str(model.wait_seconds or 480)
+            elif right:
                 assert reading.digest == right[0].manifest
                 assert reading.image_path == (right[0].python_path or "").replace("$(", "$$(")
 
@@ -101,7 +117,7 @@ def test_no_pod_finds_what_is_not_there(index: Index, model: str, image: str) ->
 
 def test_the_text_of_the_contract() -> None:
     index = Index(
-        models=(ModelEntry(model="b"), ModelEntry(model="a", when_missing=WhenMissing.PAUSED, container="server")),
+        models=(ModelEntry(model="b"), ModelEntry(model="a", when_missing=Admission.PAUSED, container="server")),
         images=(
             ImageEntry(model="b", image="r/b:2", manifest=DIGEST),
             ImageEntry(model="a", image="r/a:1", manifest=DIGEST, python_path="/app:/lib"),
@@ -139,6 +155,18 @@ def test_paths_that_cannot_be_said(path: str | None, why: str | None) -> None:
             )
 
 
+def test_a_model_whose_pods_wait_says_what_they_need() -> None:
+    def line(**waiting: Any) -> str:
+        entry = ModelEntry(model="m", when_missing=Admission.AUTO, wait_seconds=480, waiting=Waiting(**waiting))
+        return render(Index(models=(entry,)))
+
+    assert line() == "\nm Auto 480 - - ? -\n"
+    assert line(known=True) == "\nm Auto 480 - - - -\n"
+    assert line(known=True, python_path="/app", deployment="vision") == "\nm Auto 480 - - /app vision\n"
+    failed = Index(models=(MODEL,), images=(ImageEntry(model="m", image="i", manifest="none"),))
+    assert render(failed) == "\nm Cold 0 -\nm|i=none -\n"
+
+
 MODEL = ModelEntry(model="m")
 REFUSED = {
     "model with a blank": Index(models=(ModelEntry(model="a b"),)),
@@ -147,6 +175,10 @@ REFUSED = {
     "serving with a blank": Index(models=(ModelEntry(model="m", serving="a b"),)),
     "empty serving": Index(models=(ModelEntry(model="m", serving=""),)),
     "negative wait": Index(models=(ModelEntry(model="m", wait_seconds=-1),)),
+    "serving that means none": Index(models=(ModelEntry(model="m", serving="-"),)),
+    "a guess that means unknown": Index(models=(ModelEntry(model="m", waiting=Waiting(known=True, python_path="?")),)),
+    "a guess with a blank": Index(models=(ModelEntry(model="m", waiting=Waiting(known=True, python_path="/a b")),)),
+    "deployment with a blank": Index(models=(ModelEntry(model="m", waiting=Waiting(deployment="a b")),)),
     "model twice": Index(models=(MODEL, MODEL)),
     "image with a blank": Index(models=(MODEL,), images=(ImageEntry(model="m", image="a b", manifest=DIGEST),)),
     "image with our mark": Index(models=(MODEL,), images=(ImageEntry(model="m", image="a=b", manifest=DIGEST),)),
@@ -165,7 +197,8 @@ def test_what_cannot_be_said_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "m Cold 0 -\n", "\nm Cold 0 -", "\nm Cold 0\n", "\nm Warm 0 -\n", "\nm Cold x -\n", "\nm  Cold 0 -\n",
-     "\nm|a=sha256:abc -\n", f"\nm|a={DIGEST}\n", "\n\n", "\nm Cold 00 -\n"],
+     "\nm|a=sha256:abc -\n", f"\nm|a={DIGEST}\n", "\n\n", "\nm Cold 00 -\n",
+     "\nm Wait 0 - -\n", "\nm Wait 0 - - -\n", "\nm Wait 0 - - - - -\n"],
 )  # fmt: skip
 def test_texts_that_are_no_index(text: str) -> None:
     with pytest.raises(IndexTextError):

@@ -40,11 +40,11 @@ def pod(documents: Documents) -> dict[str, Any]:
     return kinds(documents)["Deployment"]["spec"]["template"]["spec"]  # type: ignore[no-any-return]
 
 
-def test_it_may_ask_whose_token_it_was_shown_and_write_on_that_pod_and_nothing_else() -> None:
+def test_it_may_ask_whose_token_it_was_shown_write_on_pods_and_let_them_go_on_and_nothing_else() -> None:
     documents = render()
     assert kinds(documents)["ClusterRole"]["rules"] == [
         {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "patch"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "patch"]},
     ]
     bound = [d for d in documents if any(s["name"] == "preheat-server" for s in d.get("subjects", []))]
     assert [d["roleRef"]["name"] for d in bound] == ["preheat-server"]
@@ -160,3 +160,13 @@ def test_names_follow_the_release() -> None:
 def test_the_audience_pods_ask_for_is_the_one_the_server_asks_about() -> None:
     text = str(render())
     assert f'audience: "{names.REPORTS_AUDIENCE}"' in text
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_pods_are_held_back_only_where_somebody_releases_them_without_the_controller(enabled: str) -> None:
+    documents = render(f"server.enabled={enabled}")
+    controller = next(
+        d for d in documents if d["metadata"]["name"] == "preheat-controller" and d["kind"] == "Deployment"
+    )
+    env = {e["name"]: e.get("value", "") for e in controller["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert Settings.from_env(env).installation.gating is (enabled == "true")

@@ -421,3 +421,37 @@ def test_what_was_taken_back_is_not_given_to_the_next_pod() -> None:
     assert older.cause == "RevisionTakenBack", "also when the newest revision is another image's"
     revisions[0]["takenBack"] = "nonsense"
     assert "its pods were wrong or crashed" in why(NOTHING, model=model(revisions=revisions)).why
+
+
+HELD = {"preheat.dev/manifest": "pending", "preheat.dev/wait-seconds": "90"}
+
+
+def explained(document: dict[str, Any], of: dict[str, Any] | None = None) -> Explanation:
+    return explain(Gathered(pod=document, model=of or model(ready="False", reason="Compiling", message="m")))
+
+
+def test_a_pod_that_is_held_back_waits_and_is_not_cold() -> None:
+    document = pod(annotations=HELD | {"preheat.dev/injected": f"no: it waits for image {IMAGE}"}, node="")
+    document["spec"]["schedulingGates"] = [{"name": "preheat.dev/artifact"}]
+    found = explained(document)
+    assert (found.outcome, found.cause, found.remedy) == ("waiting", "Gated", remedies.GATED)
+    assert IMAGE in found.why
+    assert any("Compiling" in note for note in found.notes)
+
+
+def test_a_pod_that_must_not_start_without_waits() -> None:
+    document = pod(
+        annotations=HELD | {"preheat.dev/injected": "no: nothing is ready for image x, and whenMissing is Fail"}
+    )
+    found = explained(document)
+    assert (found.outcome, found.cause, found.remedy) == ("waiting", "MustBeReady", remedies.MUST_BE_READY)
+
+
+def test_a_pod_whose_wait_ended_in_nothing_is_cold_and_says_why() -> None:
+    said = {
+        "preheat.dev/manifest": "none",
+        "preheat.dev/injected": "no: nothing was ready within the 90 s that it waited",
+    }
+    found = explained(pod(annotations=HELD | said))
+    assert (found.outcome, found.cause, found.remedy) == ("cold", "WaitEnded", remedies.WAIT_ENDED)
+    assert "within the 90 s" in found.why

@@ -1,0 +1,203 @@
+"""What becomes of pods that wait when something is missing: they go on in their time, and say why."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import kit
+import pytest
+
+from e2e.traffic import gated, pods_of, rolling, said, traffic, wait_gated, wait_ready_pods
+from e2e.world import QUICK, jobs_ever
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from e2e.world import World
+
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]
+
+KEEP = {"keepIf": {"minSpeedup": "0"}}
+# Compiling by torch takes half a minute; where what the pod was given is the matter, it computes eagerly.
+EAGER = {"COMPILE": "0"}
+WAIT: dict[str, Any] = {"whenMissing": "Wait"}
+
+
+@contextlib.contextmanager
+def two_pods(world: World, kube: kit.Kube, **rollout: Any) -> Iterator[None]:
+    """The ready model's Deployment with two hot pods; and afterwards without, as other tests expect it."""
+    first = world.image("tiny")
+    kube.apply(kit.compiled_model("tiny", rollout=rollout, **KEEP))
+    kube.apply(rolling("tiny", first, replicas=2, env=QUICK))
+    wait_ready_pods(kube, "tiny", first, 2)
+    try:
+        yield
+    finally:
+        kube.apply(kit.compiled_model("tiny", **KEEP))
+        kube.apply(kit.deployment("tiny", first, label="tiny", replicas=0))
+        kit.scale(kube, "tiny", 0)
+
+
+def wait_index(kube: kit.Kube, words: str) -> None:
+    """Wait until the namespace's index says something."""
+    kit.wait_for(
+        f"{words!r} in the index",
+        lambda: words in (kube.get("compiledmodelindex", "preheat") or {}).get("models", ""),
+        timeout=60,
+    )
+
+
+def first_install(kube: kit.Kube, image: str, *, env: dict[str, str] | None = None, **spec: Any) -> None:
+    """A model whose pods wait from the first on: it is there before them."""
+    kube.apply(kit.compiled_model("tiny", **{"rollout": WAIT, **KEEP, **spec}))
+    wait_index(kube, "tiny Wait ")
+    kube.apply(kit.deployment("tiny", image, label="tiny", env=env))
+
+
+def test_with_the_controller_scaled_to_zero_the_server_lets_pods_go_on(world: World, ready: kit.Kube) -> None:
+    first, unseen = world.image("tiny"), world.image("tiny", VERSION="unseen")
+    with two_pods(world, ready, waitTimeoutSeconds=20), traffic(ready, "tiny", first) as requests:
+        wait_index(ready, "tiny Auto 20 ")
+        jobs = jobs_ever(ready)
+        with world.controller_down():
+            ready.run("set", "image", "deployment/tiny", f"server={unseen}")
+            waiting = wait_gated(ready, "tiny", unseen)
+            requests.wait_answers(20)
+            pods = wait_ready_pods(ready, "tiny", unseen, 2)
+            assert waiting["metadata"]["uid"] in [p["metadata"]["uid"] for p in pods]
+            for pod in pods:
+                assert (said(pod, "manifest"), said(pod, "wait-seconds")) == ("none", "20")
+                assert "within the 20 s" in said(pod, "injected")
+                assert kit.measure(ready, "tiny", pod, calls=5).outcome == "eager"
+            # Before anybody is there to compile for it.
+            ready.run("rollout", "undo", "deployment/tiny")
+            wait_ready_pods(ready, "tiny", first, 2)
+        assert requests.so_far()[1] == []
+        assert jobs_ever(ready) == jobs
+
+
+def test_undone_mid_way_nothing_is_left_of_the_new_image(world: World, ready: kit.Kube) -> None:
+    first, unseen = world.image("tiny"), world.image("tiny", VERSION="undone")
+    with two_pods(world, ready), traffic(ready, "tiny", first) as requests:
+        wait_index(ready, "tiny Auto ")
+        before = {p["metadata"]["uid"] for p in pods_of(ready, "tiny", first)}
+        ready.run("set", "image", "deployment/tiny", f"server={unseen}")
+        waiting = wait_gated(ready, "tiny", unseen)
+        kit.wait_for("a Job for it", lambda: ready.list("jobs", "preheat.dev/compiledmodel=tiny"), timeout=60)
+        # As an autoscaler would: old pods are added hot, and new ones wait.
+        ready.run("scale", "deployment", "tiny", "--replicas=3")
+        kit.wait_for(
+            "three old pods",
+            lambda: len([p for p in pods_of(ready, "tiny", first) if kit.is_ready(p)]) == 3,
+            timeout=120,
+        )
+        assert all(gated(pod) for pod in pods_of(ready, "tiny", unseen))
+        ready.run("rollout", "undo", "deployment/tiny")
+        pods = wait_ready_pods(ready, "tiny", first, 3)
+        assert before < {p["metadata"]["uid"] for p in pods}, "no old pod went for it"
+        assert waiting["metadata"]["uid"] not in [p["metadata"]["uid"] for p in pods]
+        kit.wait_for(
+            "no Job for it",
+            lambda: not [j for j in ready.list("jobs", "preheat.dev/compiledmodel=tiny") if j["status"].get("active")],
+            timeout=60,
+        )
+        for pod in pods:
+            assert kit.measure(ready, "tiny", pod, calls=5).outcome == "hot"
+        assert requests.so_far()[1] == []
+
+
+def test_a_pod_that_must_not_start_without_says_why_and_injection_is_not_paused(world: World, ready: kit.Kube) -> None:
+    unseen = world.image("tiny", VERSION="unseen")
+    thing = kit.deployment("tiny", unseen, name="strict", label="tiny")
+    thing["spec"]["template"]["metadata"]["annotations"] = {"preheat.dev/when-missing": "Fail"}
+    ready.apply(thing)
+
+    def ended() -> dict[str, Any] | None:
+        for pod in kit.running_pods(ready, "strict"):
+            for status in pod["status"].get("initContainerStatuses", []):
+                state = {**status.get("lastState", {}), **status["state"]}.get("terminated")
+                if status["name"] == "preheat-fetch" and state:
+                    return dict(state)
+        return None
+
+    try:
+        state = kit.wait_for("fetch to fail", ended, timeout=120)
+        assert state["exitCode"] == 69
+        assert state["message"].startswith("whenMissing is Fail: NoRevision: no revision is ready for this image")
+        # Longer than what is stuck by mistake is given.
+        kit.wait_for("a second attempt", lambda: _restarts(ready, "strict") >= 4, timeout=240)
+        degraded = kit.condition(ready.get("compiledmodel", "tiny"), "Degraded")
+        assert degraded["reason"] != "InjectionPaused"
+    finally:
+        ready.run("delete", "deployment", "strict")
+
+
+def _restarts(kube: kit.Kube, app: str) -> int:
+    return sum(
+        status["restartCount"]
+        for pod in kit.running_pods(kube, app)
+        for status in pod["status"].get("initContainerStatuses", [])
+    )
+
+
+def test_a_compile_that_fails_lets_its_pods_go_on_as_they_are(world: World, kube: kit.Kube) -> None:
+    model = kit.compiled_model("tiny")["spec"]["torch"]
+    model["modules"][0]["path"] = "not.there"
+    first_install(kube, world.image("tiny"), env=EAGER, torch=model)
+    waiting = wait_gated(kube, "tiny", world.image("tiny"))
+    pod = kit.wait_ready_pod(kube, "tiny")
+    assert pod["metadata"]["uid"] == waiting["metadata"]["uid"]
+    assert said(pod, "manifest") == "none"
+    assert "could be compiled" in said(pod, "injected") or "failed" in said(pod, "injected")
+    assert "initContainers" not in pod["spec"], "of the first image nothing is known that could be added"
+    # Later ones do not wait for what will not come.
+    kube.run("delete", "pod", pod["metadata"]["name"])
+    assert not said(kit.wait_ready_pod(kube, "tiny"), "wait-seconds")
+
+
+def test_a_first_install_that_waits_is_hot(world: World, kube: kit.Kube) -> None:
+    image = world.image("tiny")
+    first_install(kube, image)
+    wait_gated(kube, "tiny", image)
+    pod = kit.wait_ready_pod(kube, "tiny", timeout=900)
+    served = kit.measure(kube, "tiny", pod, calls=5)
+    assert served.outcome == "hot", served.reason
+
+
+def test_with_the_store_gone_pods_go_on_when_their_time_is_over(world: World, kube: kit.Kube) -> None:
+    with world.store_down():
+        first_install(kube, world.image("tiny"), env=EAGER, rollout={**WAIT, "waitTimeoutSeconds": 30})
+        wait_gated(kube, "tiny", world.image("tiny"))
+        pod = kit.wait_ready_pod(kube, "tiny")
+        assert "within the 30 s" in said(pod, "injected")
+        ready = kit.condition(kube.get("compiledmodel", "tiny"), "Ready")
+        assert ready["status"] == "False"
+
+
+def test_no_capacity_is_an_end_like_any_other(world: World, kube: kit.Kube) -> None:
+    nowhere = [{"name": "gpu", "nodeSelector": {"example.com/gpu": "none-has-it"}}]
+    first_install(kube, world.image("tiny"), env=EAGER, hardware=nowhere, compile={"scheduleTimeoutSeconds": 5})
+    wait_gated(kube, "tiny", world.image("tiny"))
+    pod = kit.wait_ready_pod(kube, "tiny")
+    assert said(pod, "manifest") == "none"
+    assert kit.condition(kube.get("compiledmodel", "tiny"), "Ready")["reason"] == "NoCapacity"
+    assert not [j for j in kube.list("jobs") if j["status"].get("active")], "its Job does not stand in the way"
+
+
+def test_pods_of_a_stateful_set_are_not_held_back_by_themselves(world: World, kube: kit.Kube) -> None:
+    image, unseen = world.image("tiny"), world.image("tiny", VERSION="unseen")
+    thing = kit.deployment("tiny", image, label="tiny", env=EAGER)
+    thing["kind"] = "StatefulSet"
+    thing["spec"]["serviceName"] = "tiny"
+    kube.apply(thing)
+    reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "tiny"}
+    kube.apply(kit.compiled_model("tiny", workloadRef=reference, **KEEP))
+    kit.wait_ready_model(kube, "tiny", image=image)
+    model = kube.get("compiledmodel", "tiny")
+    assert model is not None
+    assert model["status"]["whenMissing"] == "Cold"
+    kube.run("set", "image", "statefulset/tiny", f"server={unseen}")
+    pod = kit.wait_ready_pod(kube, "tiny", image=unseen)
+    assert not said(pod, "wait-seconds")
+    assert said(pod, "injected").startswith("no: nothing is ready for image")
