@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from preheat_operator.api import names
 from preheat_operator.plan.breaker import STUCK_REASONS
@@ -11,6 +11,8 @@ from preheat_operator.plan.watched import has_news
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_MAX_PODS: Final = 20_000
 
 
 def needs_attention(raw: Mapping[str, Any]) -> bool:
@@ -24,7 +26,27 @@ def needs_attention(raw: Mapping[str, Any]) -> bool:
     )
 
 
-def tells_of_its_model(raw: Mapping[str, Any]) -> str:
-    """The model whose status may change by what this pod says or came to; empty for none."""
-    pod = read_pod(dict(raw))
-    return pod.labels.get(names.LABEL_MODEL, "") if has_news(pod) else ""
+class Told:
+    """What each pod said last: an event that tells nothing new is not worth a look at its model. A hint, lost with the process."""
+
+    def __init__(self, *, most: int = _MAX_PODS) -> None:
+        self._most = most
+        self._said: dict[str, tuple[object, ...]] = {}
+
+    def news(self, raw: Mapping[str, Any], *, gone: bool = False) -> str:
+        """The model whose status may change by what this pod says or came to; empty for none. `gone`: it was deleted."""
+        pod = read_pod(dict(raw))
+        before = self._said.pop(pod.uid, None)
+        if not has_news(pod):
+            return ""
+        now = (
+            pod.annotations.get(names.ANNOTATION_MANIFEST),
+            pod.annotations.get(names.ANNOTATION_SERVED),
+            pod.deleting or pod.finished,
+            pod.containers[pod.serves].ends,
+        )
+        if not gone:
+            self._said[pod.uid] = now
+            while len(self._said) > self._most:
+                del self._said[next(iter(self._said))]
+        return pod.labels.get(names.LABEL_MODEL, "") if gone or now != before else ""
