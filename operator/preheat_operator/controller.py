@@ -26,7 +26,7 @@ from preheat_operator.cluster.keys import Key, ModelKey, NamespaceKey
 from preheat_operator.cluster.queue import WorkQueue
 from preheat_operator.cluster.reconciler import Reconciler
 from preheat_operator.cluster.resync import Resync
-from preheat_operator.plan.attention import needs_attention, tells_of_its_model
+from preheat_operator.plan.attention import Told, needs_attention
 from preheat_operator.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def routes(reconciler: Reconciler, resync: Resync) -> kopf.OperatorRegistry:
     """Which events wake which keys."""
     registry = kopf.OperatorRegistry()
     queue = reconciler.queue
+    told = Told()
 
     async def on_model(namespace: str, name: str, **_: Any) -> None:
         queue.add(ModelKey(namespace, name))
@@ -81,10 +82,10 @@ def routes(reconciler: Reconciler, resync: Resync) -> kopf.OperatorRegistry:
     async def on_job(namespace: str, labels: Mapping[str, str], **_: Any) -> None:
         queue.add(ModelKey(namespace, labels.get(names.LABEL_COMPILED_MODEL, "")))
 
-    async def on_pod(namespace: str, body: Mapping[str, Any], **_: Any) -> None:
+    async def on_pod(namespace: str, body: Mapping[str, Any], type: str | None, **_: Any) -> None:  # noqa: A002 - Kopf's word
         if needs_attention(body):
             queue.add(NamespaceKey(namespace))
-        if model := tells_of_its_model(body):
+        if model := told.news(body, gone=type == "DELETED"):
             queue.add(ModelKey(namespace, model), delay=_LISTEN_SECONDS)
         news = reconciler.images.news(namespace, body)
         if news is not None:

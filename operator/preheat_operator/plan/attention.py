@@ -43,6 +43,9 @@ class SeenImages:
         self._seen.pop((namespace, model), None)
 
 
+_MAX_PODS: Final = 20_000
+
+
 def needs_attention(raw: Mapping[str, Any]) -> bool:
     """Whether the pod lacks the word on its injection, waits for us, or cannot start for what was added to it."""
     pod = read_pod(dict(raw))
@@ -57,7 +60,27 @@ def needs_attention(raw: Mapping[str, Any]) -> bool:
     )
 
 
-def tells_of_its_model(raw: Mapping[str, Any]) -> str:
-    """The model whose status may change by what this pod says or came to; empty for none."""
-    pod = read_pod(dict(raw))
-    return pod.labels.get(names.LABEL_MODEL, "") if has_news(pod) else ""
+class Told:
+    """What each pod said last: an event that tells nothing new is not worth a look at its model. A hint, lost with the process."""
+
+    def __init__(self, *, most: int = _MAX_PODS) -> None:
+        self._most = most
+        self._said: dict[str, tuple[object, ...]] = {}
+
+    def news(self, raw: Mapping[str, Any], *, gone: bool = False) -> str:
+        """The model whose status may change by what this pod says or came to; empty for none. `gone`: it was deleted."""
+        pod = read_pod(dict(raw))
+        before = self._said.pop(pod.uid, None)
+        if not has_news(pod):
+            return ""
+        now = (
+            pod.annotations.get(names.ANNOTATION_MANIFEST),
+            pod.annotations.get(names.ANNOTATION_SERVED),
+            pod.deleting or pod.finished,
+            pod.containers[pod.serves].ends,
+        )
+        if not gone:
+            self._said[pod.uid] = now
+            while len(self._said) > self._most:
+                del self._said[next(iter(self._said))]
+        return pod.labels.get(names.LABEL_MODEL, "") if gone or now != before else ""

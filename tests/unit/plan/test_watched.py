@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from preheat_operator.api.enums import RevisionState
 from preheat_operator.api.status import Revision, RevisionServed
+from preheat_operator.plan.attention import Told
 from preheat_operator.plan.watched import CRASH_WINDOW, has_news, is_enough, taken_back_words, watch, witnesses
-from unit.plan.pods import FETCHED, HOT, MANIFEST, WRONG, ended, pod
+from unit.plan.pods import FETCHED, HOT, MANIFEST, WRONG, ended, pod, raw_pod
 from unit.plan.simulation import START, digest
 
 if TYPE_CHECKING:
@@ -191,3 +192,18 @@ def test_which_events_are_news() -> None:
     assert has_news(pod(**CRASHED))
     assert not has_news(pod(state={"waiting": {}}))
     assert not has_news(pod(manifest="none"))
+
+
+def test_an_event_that_tells_nothing_new_wakes_nobody() -> None:
+    told = Told(most=2)
+    assert told.news(raw_pod(state={"waiting": {}})) == ""
+    assert [told.news(raw_pod()) for _ in range(3)] == ["vision", "", ""]
+    for change in ({"served": HOT}, {"served": WRONG}, {"served": WRONG, **CRASHED}, {"phase": "Failed"}):
+        assert [told.news(raw_pod(**change)) for _ in range(2)] == ["vision", ""]
+    assert told.news(raw_pod("b")) == "vision"
+    assert told.news(raw_pod("b"), gone=True) == "vision"
+    assert told.news(raw_pod("b"), gone=True) == "vision", "rather once too often"
+    for name in ("c", "d", "e"):
+        told.news(raw_pod(name))
+    assert told.news(raw_pod("c")) == "vision", "the oldest is forgotten first"
+    assert told.news(raw_pod("e")) == ""
