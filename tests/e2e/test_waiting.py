@@ -126,7 +126,7 @@ def test_a_pod_that_must_not_start_without_says_why_and_injection_is_not_paused(
         assert state["exitCode"] == 69
         assert state["message"].startswith("whenMissing is Fail: NoRevision: no revision is ready for this image")
         # Longer than what is stuck by mistake is given.
-        kit.wait_for("a second attempt", lambda: _restarts(ready, "strict") >= 4, timeout=240)
+        kit.wait_for("further attempts", lambda: _restarts(ready, "strict") >= 4, timeout=240)
         degraded = kit.condition(ready.get("compiledmodel", "tiny"), "Degraded")
         assert degraded["reason"] != "InjectionPaused"
     finally:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from preheat_operator.cluster.client import Api
     from preheat_operator.cluster.queue import WorkQueue
     from preheat_operator.plan.installation import Installation
+    from preheat_operator.plan.namespace import NamespacePlan
 
 _LOG = logging.getLogger(__name__)
 # Each round avoids at least one name or learns of one refusal; profiles and forged Jobs are few.
@@ -135,6 +136,22 @@ class Reconciler:
             name = (WorkloadKind(reference.kind).value, key.namespace, reference.name)
             self.followers.setdefault(name, set()).add(key)
 
+    async def _go_on(self, plan: NamespacePlan) -> None:
+        """Let waiting pods go on; one that cannot (a policy of somebody else's refuses it) does not keep the others."""
+        failed: ApiError | None = None
+        for opening in plan.open:
+            try:
+                await let_go(self.api, opening)
+            except ApiError as error:
+                failed = error
+        for pod in plan.renew:
+            try:
+                await apply.renew_pod(self.api, pod)
+            except ApiError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
     async def _namespace(self, key: NamespaceKey) -> float | None:
         observed = await observe_namespace(self.api, key.namespace, image=self.installation.image)
         plan = plan_namespace(observed)
@@ -146,13 +163,10 @@ class Reconciler:
             self.queue.add(ModelKey(key.namespace, name))
         for pod, text in plan.annotate:
             await apply.annotate_pod(self.api, pod, text)
-        for opening in plan.open:
-            await let_go(self.api, opening)
-        for pod in plan.renew:
-            await apply.renew_pod(self.api, pod)
         for due in plan.restart:
             await apply.restart_workload(self.api, due)
-        # Last: the index no longer allows what they are stuck on, so what replaces them starts as it is.
+        # The index no longer allows what they are stuck on, so what replaces them starts as it is.
         for pod in plan.replace:
             await apply.replace_pod(self.api, pod)
+        await self._go_on(plan)
         return plan.look_again_seconds

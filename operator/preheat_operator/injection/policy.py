@@ -61,6 +61,7 @@ HELM_VALUES: Final = PolicyValues(
         "storeCaConfigMap": "[{{ with .Values.store.caConfigMap }}{{ toJson . }}{{ end }}]",
         "fetchTimeout": "{{ .Values.fetch.timeoutSeconds | toString | toJson }}",
         "runAsUser": '[{{ include "preheat.fetchUser" . }}]',
+        "gating": "{{ .Values.server.enabled }}",
         "reportsUrl": '[{{ with include "preheat.reportsUrl" . }}{{ toJson . }}{{ end }}]',
         "reportsCa": '[{{ with include "preheat.reportsCa" . }}{{ toJson . }}{{ end }}]',
     },
@@ -86,6 +87,7 @@ def values_of(settings: InjectionSettings, *, name: str = "preheat-injection") -
             "storeCaConfigMap": cel.constants((authority,) if authority else ()),
             "fetchTimeout": cel.constant(str(settings.fetch_timeout_seconds)),
             "runAsUser": cel.constants(() if user is None else (user,)),
+            "gating": cel.constant(settings.gating),
             "reportsUrl": cel.constants(tuple(filter(None, (settings.reports_url,)))),
             "reportsCa": cel.constants(tuple(filter(None, (settings.reports_ca,)))),
         },
@@ -188,7 +190,7 @@ def variables(values: PolicyValues) -> dict[str, str]:
         f"c.name == '{names.CONTAINER_FETCH}' && c.?command.orValue([]) == {cel.constants(additions.FETCH_COMMAND)})",
         "keeps": f"variables.already && {manifest}.startsWith('sha256:') && "
         f"params.models.contains('=' + {manifest} + ' ')",
-        "waits": "!variables.listed && !variables.keeps && "
+        "waits": "variables.gating && !variables.listed && !variables.keeps && "
         "(variables.missing == 'Wait' || variables.missing == 'Auto' && variables.ofDeployment)",
         "fails": "!variables.ready && !variables.keeps && variables.missing == 'Fail'",
         "pending": "variables.waits || variables.fails",

@@ -23,6 +23,7 @@ class Reading:
 
     pod: dict[str, Any]
     index: str
+    gating: bool = True
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -149,7 +150,7 @@ class Reading:
     @property
     def waits(self) -> bool:
         """Whether the pod is held back until something is ready."""
-        if self.listed or self.keeps:
+        if not self.gating or self.listed or self.keeps:
             return False
         return self.missing == "Wait" or (self.missing == "Auto" and self.of_deployment)
 

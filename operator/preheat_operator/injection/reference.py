@@ -39,7 +39,7 @@ def inject(pod: dict[str, Any], index_text: str | None, settings: InjectionSetti
     """
     if index_text is None or not concerns(pod, settings):
         return pod
-    reading = Reading(pod, index_text)
+    reading = Reading(pod, index_text, gating=settings.gating)
     why = refusal(reading)
     if reading.keeps:
         return _annotated(pod, manifest=reading.annotations[names.ANNOTATION_MANIFEST], injected=names.INJECTED_YES)

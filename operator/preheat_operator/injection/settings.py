@@ -26,6 +26,7 @@ class InjectionSettings:
         reports_url: where pods report how they were served; empty means nowhere.
         reports_ca: certificates, as PEM, of which the one at `reports_url` must be or be signed by; empty means those
             of the pod's own image.
+        gating: whether pods may be held back; only where a server releases them should the controller be gone.
         excluded_namespaces: where no pod is ever injected: kube-system and the release's own namespace.
     """
 
@@ -42,4 +43,5 @@ class InjectionSettings:
     run_as_user: int | None = 65532
     reports_url: str = ""
     reports_ca: str = ""
+    gating: bool = True
     excluded_namespaces: tuple[str, ...] = ("kube-system", "preheat-system")

@@ -37,7 +37,7 @@ SETTINGS = InjectionSettings(
     excluded_namespaces=("kube-system", "inj-excluded"),
 )
 BARE = InjectionSettings(
-    image="preheat:1", cluster_id="c", store_bucket="models", run_as_user=None,
+    image="preheat:1", cluster_id="c", store_bucket="models", run_as_user=None, gating=False,
     excluded_namespaces=("kube-system", "inj-excluded"),
 )  # fmt: skip
 INDEX = render(

@@ -366,6 +366,14 @@ def test_no_other_pod_is_held_back(name: str) -> None:
     assert "preheat.dev/wait-seconds" not in annotations(injected(name))
 
 
+@pytest.mark.parametrize("name", HELD)
+def test_where_nobody_releases_pods_without_the_controller_none_is_held_back(name: str) -> None:
+    settings = InjectionSettings(image="i", cluster_id="c", store_bucket="b", gating=False)
+    after = injected(name, settings=settings)
+    assert GATE not in after["spec"].get("schedulingGates", [])
+    assert annotations(after)["preheat.dev/injected"].startswith("no: nothing is ready for image")
+
+
 def test_a_pod_has_our_gate_once_and_keeps_those_of_others() -> None:
     gates = injected("waits, among the gates of others")["spec"]["schedulingGates"]
     assert gates == [{"name": "kueue.x-k8s.io/admission"}, GATE]
