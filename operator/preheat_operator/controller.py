@@ -81,7 +81,7 @@ def routes(reconciler: Reconciler, resync: Resync) -> kopf.OperatorRegistry:
     async def on_pod(namespace: str, body: Mapping[str, Any], **_: Any) -> None:
         if needs_attention(body):
             queue.add(NamespaceKey(namespace))
-        news = reconciler.images.news(namespace, body)
+        news = reconciler.seen.news(namespace, body)
         if news is not None:
             queue.add(ModelKey(namespace, news))
 

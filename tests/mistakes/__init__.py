@@ -29,10 +29,10 @@ MISTAKES = (
     Mistake("workload and template", {"spec.template": TEMPLATE}, ("exactly one of workloadRef", "template")),
     Mistake(
         "kind of workload",
-        {"spec.workloadRef.kind": "DaemonSet"},
-        ("spec.workloadRef.kind", "Deployment", "StatefulSet"),
+        {"spec.workloadRef.kind": "Deploymnt"},
+        ("spec.workloadRef", "Deployment", "StatefulSet"),
     ),
-    Mistake("version of workload", {"spec.workloadRef.apiVersion": "v1"}, ("spec.workloadRef.apiVersion", "apps/v1")),
+    Mistake("version of workload", {"spec.workloadRef.apiVersion": "v1"}, ("spec.workloadRef", "apps/v1")),
     Mistake("workload without name", {"spec.workloadRef.name": REMOVED}, ("spec.workloadRef.name", "Required")),
     Mistake(
         "template without containers",

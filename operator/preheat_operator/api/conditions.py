@@ -35,6 +35,7 @@ class ConditionReason(StrEnum):
     RETRYING = "Retrying"
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
     PUBLISHING = "Publishing"
+    WAITING_FOR_POD = "WaitingForPod"
 
     # Held back on purpose.
     SUSPENDED = "Suspended"
@@ -91,6 +92,7 @@ _UNDER_WAY = frozenset(
         ConditionReason.RETRYING,
         ConditionReason.WAITING_FOR_CAPACITY,
         ConditionReason.PUBLISHING,
+        ConditionReason.WAITING_FOR_POD,
     }
 )
 _HELD_BACK = frozenset({ConditionReason.SUSPENDED})

@@ -15,7 +15,6 @@ from preheat_operator.api.enums import (
     ServiceAccountToken,
     Suspend,
     Verify,
-    WorkloadKind,
 )
 from preheat_operator.api.fields import DECIMAL, EXPONENT, IntOrString, Name
 from preheat_operator.api.torch import Torch
@@ -25,15 +24,37 @@ MAX_TARGETS: Final = 128
 
 
 class WorkloadRef(ApiModel):
-    """A workload of this namespace whose pods serve the model; compile Jobs are made from its pod template."""
+    """A workload of this namespace whose pods serve the model; compile Jobs are made from its pod template.
+
+    That of a Deployment or StatefulSet is read; that of any other kind is learned from its labelled pods.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "self.apiVersion != 'apps/v1' || self.kind in ['Deployment', 'StatefulSet', 'ReplicaSet', 'DaemonSet']",
+                "of apps/v1, kind must be Deployment, StatefulSet, ReplicaSet or DaemonSet; for another kind, set its "
+                "apiVersion",
+            ),
+            rule(
+                "!(self.kind in ['Deployment', 'StatefulSet']) || self.apiVersion == 'apps/v1'",
+                "apiVersion of a Deployment or StatefulSet must be apps/v1",
+            ),
+        )
+    )
 
     api_version: str = Field(
         default="apps/v1",
-        max_length=63,
-        json_schema_extra={"enum": ["apps/v1"]},
+        min_length=1,
+        max_length=253,
         description="API group and version of the workload. Default: apps/v1.",
     )
-    kind: WorkloadKind = Field(description="Deployment or StatefulSet.")
+    kind: str = Field(
+        min_length=1,
+        max_length=63,
+        description="Deployment, StatefulSet, or any other kind, such as Rollout: then the template is learned from the "
+        "newest labelled pods whose name, or whose controller's, begins with the workload's.",
+    )
     name: str = Field(min_length=1, max_length=253, description="Name of the workload, in this namespace.")
     container: str | None = Field(
         default=None,
@@ -238,7 +259,7 @@ class CompiledModelSpec(ApiModel):
         json_schema_extra=rules(
             rule(
                 "has(self.workloadRef) != has(self.template)",
-                "set exactly one of workloadRef (compile what a Deployment or StatefulSet runs) and template (a pod "
+                "set exactly one of workloadRef (compile what a workload runs) and template (a pod "
                 "template written out)",
             ),
             rule(
@@ -255,7 +276,7 @@ class CompiledModelSpec(ApiModel):
     template: dict[str, Any] | None = Field(
         default=None,
         json_schema_extra=_pod_template(),
-        description="A PodTemplateSpec written out, for pods that no Deployment or StatefulSet makes. Exactly one of "
+        description="A PodTemplateSpec written out, for pods that no workload makes. Exactly one of "
         "workloadRef and template.",
     )
     torch: Torch = Field(description="What is compiled.")

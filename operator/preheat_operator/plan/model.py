@@ -18,8 +18,9 @@ from preheat_operator.plan import revision as revisions
 from preheat_operator.plan.conditions import Announcement, Standing
 from preheat_operator.plan.given import can_be_given, pin, pinned
 from preheat_operator.plan.indexnotes import IndexNotes
+from preheat_operator.plan.learned import is_read
 from preheat_operator.plan.merge import Joined, join
-from preheat_operator.plan.need import compiled_in, needed, news, rebuild_token
+from preheat_operator.plan.need import compiled_in, needed, news, present, rebuild_token
 from preheat_operator.plan.objects import JobState, JobView, PodView
 from preheat_operator.plan.ownership import Belongings, sort_out
 from preheat_operator.plan.profile import Note, Step, step
@@ -47,7 +48,7 @@ class Observed:
 
     `jobs` and `pods` carry the model's label, whoever made them; `serving_pods` the one that users set. `taken` are names at which the API server has a Job
     that is not ours, `refused` what it said to Jobs it would not have; both are learned by trying. `troubles` maps
-    uids of Jobs and pods to their newest warning Event.
+    uids of Jobs and pods to their newest warning Event. `learned` stands for a workload that is not read itself.
     """
 
     model: CompiledModel
@@ -55,6 +56,7 @@ class Observed:
     jobs: Sequence[JobView] = ()
     pods: Sequence[PodView] = ()
     serving_pods: Sequence[PodView] = ()
+    learned: Sequence[dict[str, Any]] = ()
     notes: IndexNotes = field(default_factory=IndexNotes)
     troubles: Mapping[str, str] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
@@ -80,7 +82,9 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
     model = observed.model
     if model.metadata.deletion_timestamp is not None:
         return plan_gone(uid=model.metadata.uid, jobs=observed.jobs, pods=observed.pods)
-    source = serving(spec=model.spec, workload=observed.workload)
+    source = _source(observed)
+    if source is None:
+        return _waiting_for_pods(observed)
     if isinstance(source, NotServing):
         return _nothing_to_compile_from(observed, source)
     want = needed(model=model, source=source, serving_pods=observed.serving_pods, weights=weights_of(model.spec))
@@ -115,6 +119,18 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
         targets=tuple(t for s in work.steps for t in s.targets), work=work,
         settled=current.state == RevisionState.FAILED,
     )  # fmt: skip
+
+
+def _source(observed: Observed) -> Serving | NotServing | None:
+    """What serves the model; None while there is no pod that its template could be learned from."""
+    model = observed.model
+    if model.spec.workload_ref is None or is_read(model.spec.workload_ref):
+        return serving(spec=model.spec, workload=observed.workload)
+    candidates = [serving(spec=model.spec, workload=workload) for workload in observed.learned]
+    fitting = [c for c in candidates if isinstance(c, Serving)]
+    if not fitting:
+        return candidates[0] if candidates else None
+    return present(fitting, model.status.revisions)
 
 
 def plan_gone(*, uid: str, jobs: Sequence[JobView], pods: Sequence[PodView]) -> ModelPlan:
@@ -282,6 +298,26 @@ def _nothing_to_compile_from(observed: Observed, source: NotServing) -> ModelPla
         now=observed.now,
     )  # fmt: skip
     # Jobs go on: a workload that is deleted and made again within seconds must not cost a compilation.
+    release = tuple(p for p in observed.pods if p.holds_result and p.deleting and p.finished)
+    return ModelPlan(status=status, release=release, announcements=announcements)
+
+
+def _waiting_for_pods(observed: Observed) -> ModelPlan:
+    """No pod is there to learn from: what was learned before stays as it is."""
+    model = observed.model
+    reference = model.spec.workload_ref
+    what = "the workload" if reference is None else f"{reference.kind} {reference.name!r}"
+    message = f"no pod of {what} with the label {names.LABEL_MODEL}: {model.metadata.name} is there to learn from"
+    revision = next(iter(model.status.revisions), None)
+    note = Note(reason=ConditionReason.WAITING_FOR_POD, message=message, needs_person=False)
+    standing = Standing(
+        revision=revision, targets=model.status.targets, notes=(note,), withholding=_withholding(observed, revision),
+        settled=True, pinned=None if revision is None else _held_back(model, revision),
+    )  # fmt: skip
+    status, announcements = assemble(
+        model=model, revisions=model.status.revisions, targets=model.status.targets, standing=standing,
+        now=observed.now,
+    )  # fmt: skip
     release = tuple(p for p in observed.pods if p.holds_result and p.deleting and p.finished)
     return ModelPlan(status=status, release=release, announcements=announcements)
 
