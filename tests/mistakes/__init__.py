@@ -44,6 +44,27 @@ MISTAKES = (
         {"spec.workloadRef": REMOVED, "spec.template": {"spec": {"containers": [{"name": "x", "image": True}]}}},
         ("spec.template.spec.containers[0].image", "string"),
     ),
+    Mistake(
+        "weights twice", {"spec.weights": {"revision": "7", "s3": {"bucket": "abc"}}}, ("spec.weights", "exactly one")
+    ),
+    Mistake("no weights", {"spec.weights": {}}, ("spec.weights", "exactly one of revision, s3 and huggingFace")),
+    Mistake("weights with a blank", {"spec.weights": {"revision": "a b"}}, ("spec.weights", "without blanks")),
+    Mistake("weights by a number", {"spec.weights": {"revision": 7}}, ("spec.weights.revision", "string")),
+    Mistake(
+        "an endpoint without a scheme",
+        {"spec.weights": {"s3": {"bucket": "abc", "endpoint": "s3.example.org"}}},
+        ("spec.weights", "s3.endpoint", "https://"),
+    ),
+    Mistake(
+        "a repository by its URL",
+        {"spec.weights": {"huggingFace": {"repository": "https://huggingface.co/a/b"}}},
+        ("spec.weights", "huggingFace.repository", "owner/name"),
+    ),
+    Mistake(
+        "looking every second",
+        {"spec.weights": {"s3": {"bucket": "abc"}, "checkIntervalSeconds": 1}},
+        ("spec.weights.checkIntervalSeconds", "60"),
+    ),
     Mistake("no torch", {"spec.torch": REMOVED}, ("spec.torch", "Required")),
     Mistake(
         "factory with a dot", {"spec.torch.factory": "vision.load"}, ("spec.torch.factory", "package.module:callable")

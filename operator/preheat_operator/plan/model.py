@@ -16,7 +16,7 @@ from preheat_operator.api.index import unsayable_python_path
 from preheat_operator.plan import jobs as job_policy
 from preheat_operator.plan import revision as revisions
 from preheat_operator.plan.conditions import Announcement, Standing
-from preheat_operator.plan.given import can_be_given, pin, pinned
+from preheat_operator.plan.given import held_back, pin, pin_not_found
 from preheat_operator.plan.indexnotes import IndexNotes
 from preheat_operator.plan.learned import is_read
 from preheat_operator.plan.merge import Joined, join
@@ -26,7 +26,7 @@ from preheat_operator.plan.ownership import Belongings, sort_out
 from preheat_operator.plan.profile import Note, Step, step
 from preheat_operator.plan.status import assemble
 from preheat_operator.plan.termination import TargetName
-from preheat_operator.plan.weights import weights_of
+from preheat_operator.plan.weights import LOOKUP, Looked, is_look, look
 from preheat_operator.plan.workload import NotServing, Serving, serving
 
 if TYPE_CHECKING:
@@ -87,7 +87,30 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
         return _waiting_for_pods(observed)
     if isinstance(source, NotServing):
         return _nothing_to_compile_from(observed, source)
-    want = needed(model=model, source=source, serving_pods=observed.serving_pods, weights=weights_of(model.spec))
+    not_ours = dict.fromkeys(observed.taken, "a Job of its name is not Preheat's, delete it")
+    looked = look(
+        model=model, source=source, installation=installation, refused=not_ours | dict(observed.refused), now=observed.now,
+        jobs=[j for j in observed.jobs if j.hardware == LOOKUP], pods=[p for p in observed.pods if is_look(p.labels)],
+    )  # fmt: skip
+    observed = replace(
+        observed,
+        jobs=[j for j in observed.jobs if j.hardware != LOOKUP],
+        pods=[p for p in observed.pods if not is_look(p.labels)],
+    )
+    plan = (
+        _waiting_for_weights(observed)
+        if looked.revision is None
+        else _plan_revision(observed, installation, source, weights=looked.revision, overlays=looked.notes)
+    )
+    return _with_look(plan, looked, observed.now)
+
+
+def _plan_revision(
+    observed: Observed, installation: Installation, source: Serving, *, weights: str, overlays: Sequence[Note]
+) -> ModelPlan:
+    """What to do for the revision that is needed now."""
+    model = observed.model
+    want = needed(model=model, source=source, serving_pods=observed.serving_pods, weights=weights)
     current = revisions.begin(want=want, previous=model.status.revisions, now=observed.now)
     if current.image_digest is None and (seen := compiled_in(observed.pods, want.name)) is not None:
         current = current.model_copy(update={"image_digest": seen})
@@ -99,7 +122,13 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
     )  # fmt: skip
     if current.state == RevisionState.READY:
         return _conclude(
-            observed=observed, belongings=belongings, revision=current, targets=recorded, work=_Work(), settled=False
+            observed=observed,
+            belongings=belongings,
+            revision=current,
+            targets=recorded,
+            work=_Work(),
+            settled=False,
+            overlays=overlays,
         )
     work = _compile(
         observed=observed, installation=installation, source=source, want=want, current=current, recorded=recorded,
@@ -117,8 +146,24 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
     return _conclude(
         observed=observed, belongings=belongings, revision=revision,
         targets=tuple(t for s in work.steps for t in s.targets), work=work,
-        settled=current.state == RevisionState.FAILED,
+        settled=current.state == RevisionState.FAILED, overlays=overlays,
     )  # fmt: skip
+
+
+def _with_look(plan: ModelPlan, looked: Looked, now: datetime) -> ModelPlan:
+    """The plan, and what is to be done about a look at weights."""
+    times = [plan.look_again_seconds]
+    if looked.look_again_at is not None:
+        times.append(max(0.0, (looked.look_again_at - now).total_seconds()))
+    status = plan.status
+    return replace(
+        plan,
+        create=plan.create if looked.create is None else (*plan.create, looked.create),
+        status=None if status is None else status.model_copy(update={"weights": looked.record}),
+        stop=(*plan.stop, *looked.stop),
+        release=(*plan.release, *looked.release),
+        look_again_seconds=min((t for t in times if t is not None), default=None),
+    )
 
 
 def _source(observed: Observed) -> Serving | NotServing | None:
@@ -235,7 +280,7 @@ def _refused(taken_step: Step) -> Step:
 
 def _conclude(
     *, observed: Observed, belongings: Belongings, revision: Revision, targets: Sequence[Target], work: _Work,
-    settled: bool,
+    settled: bool, overlays: Sequence[Note] = (),
 ) -> ModelPlan:  # fmt: skip
     """Conditions, status and clearing up, once it is known where the wanted revision stands."""
     model = observed.model
@@ -249,10 +294,10 @@ def _conclude(
             Note(reason=ConditionReason.TEMPLATE_REFUSED, message=f"the API server refuses the compile Job: {refusal}")
             for refusal in dict.fromkeys(work.refusals)
         ),
-        overlays=(*_conflict(observed, belongings, under_way=under_way), *_pin_not_found(model, revision)),
+        overlays=(*overlays, *_conflict(observed, belongings, under_way=under_way), *pin_not_found(model, revision)),
         withholding=_withholding(observed, revision),
         settled=settled and revision.state == RevisionState.FAILED,
-        pinned=_held_back(model, revision),
+        pinned=held_back(model, revision),
     )
     history = revisions.history(
         current=revision, previous=model.status.revisions, limit=model.spec.revision_history_limit, keep=pin(model)
@@ -312,7 +357,7 @@ def _waiting_for_pods(observed: Observed) -> ModelPlan:
     note = Note(reason=ConditionReason.WAITING_FOR_POD, message=message, needs_person=False)
     standing = Standing(
         revision=revision, targets=model.status.targets, notes=(note,), withholding=_withholding(observed, revision),
-        settled=True, pinned=None if revision is None else _held_back(model, revision),
+        settled=True, pinned=None if revision is None else held_back(model, revision),
     )  # fmt: skip
     status, announcements = assemble(
         model=model, revisions=model.status.revisions, targets=model.status.targets, standing=standing,
@@ -320,6 +365,20 @@ def _waiting_for_pods(observed: Observed) -> ModelPlan:
     )  # fmt: skip
     release = tuple(p for p in observed.pods if p.holds_result and p.deleting and p.finished)
     return ModelPlan(status=status, release=release, announcements=announcements)
+
+
+def _waiting_for_weights(observed: Observed) -> ModelPlan:
+    """The first revision waits for the first look: a few seconds now, or a compile twice."""
+    model = observed.model
+    note = Note(
+        reason=ConditionReason.LOOKING_UP_WEIGHTS, message="looking which weights there are", needs_person=False
+    )
+    standing = Standing(revision=None, notes=(note,), withholding=_withholding(observed, None))
+    status, announcements = assemble(
+        model=model, revisions=model.status.revisions, targets=model.status.targets, standing=standing,
+        now=observed.now,
+    )  # fmt: skip
+    return ModelPlan(status=status, announcements=announcements)
 
 
 def _withholding(observed: Observed, revision: Revision | None) -> tuple[Note, ...]:
@@ -343,22 +402,6 @@ def _withholding(observed: Observed, revision: Revision | None) -> tuple[Note, .
             )
             notes.append(Note(reason=ConditionReason.IMAGE_PYTHON_PATH_UNSUPPORTED, message=message))
     return tuple(notes)
-
-
-def _held_back(model: CompiledModel, revision: Revision) -> Revision | None:
-    """The revision that pods of the wanted image are pinned to, where it is not the wanted one."""
-    chosen = pinned(model.status.revisions, pin(model))
-    return chosen if chosen is not None and chosen.image == revision.image and chosen.name != revision.name else None
-
-
-def _pin_not_found(model: CompiledModel, revision: Revision) -> tuple[Note, ...]:
-    name = pin(model)
-    there = [r for r in (revision, *model.status.revisions) if can_be_given(r)]
-    if not name or any(r.name == name for r in there):
-        return ()
-    ready = ", ".join(dict.fromkeys(r.name for r in there)) or "none yet"
-    message = f"{names.ANNOTATION_PIN} names {name!r}, which is no ready revision (ready: {ready}): nothing is pinned"
-    return (Note(reason=ConditionReason.PIN_NOT_FOUND, message=message),)
 
 
 def _conflict(observed: Observed, belongings: Belongings, *, under_way: bool) -> tuple[Note, ...]:
