@@ -87,7 +87,7 @@ def routes(reconciler: Reconciler, resync: Resync) -> kopf.OperatorRegistry:
             queue.add(NamespaceKey(namespace))
         if model := told.news(body, gone=type == "DELETED"):
             queue.add(ModelKey(namespace, model), delay=_LISTEN_SECONDS)
-        news = reconciler.images.news(namespace, body)
+        news = reconciler.seen.news(namespace, body)
         if news is not None:
             queue.add(ModelKey(namespace, news))
 

@@ -29,10 +29,10 @@ MISTAKES = (
     Mistake("workload and template", {"spec.template": TEMPLATE}, ("exactly one of workloadRef", "template")),
     Mistake(
         "kind of workload",
-        {"spec.workloadRef.kind": "DaemonSet"},
-        ("spec.workloadRef.kind", "Deployment", "StatefulSet"),
+        {"spec.workloadRef.kind": "Deploymnt"},
+        ("spec.workloadRef", "Deployment", "StatefulSet"),
     ),
-    Mistake("version of workload", {"spec.workloadRef.apiVersion": "v1"}, ("spec.workloadRef.apiVersion", "apps/v1")),
+    Mistake("version of workload", {"spec.workloadRef.apiVersion": "v1"}, ("spec.workloadRef", "apps/v1")),
     Mistake("workload without name", {"spec.workloadRef.name": REMOVED}, ("spec.workloadRef.name", "Required")),
     Mistake(
         "template without containers",
@@ -43,6 +43,27 @@ MISTAKES = (
         "an image that YAML reads as a boolean",
         {"spec.workloadRef": REMOVED, "spec.template": {"spec": {"containers": [{"name": "x", "image": True}]}}},
         ("spec.template.spec.containers[0].image", "string"),
+    ),
+    Mistake(
+        "weights twice", {"spec.weights": {"revision": "7", "s3": {"bucket": "abc"}}}, ("spec.weights", "exactly one")
+    ),
+    Mistake("no weights", {"spec.weights": {}}, ("spec.weights", "exactly one of revision, s3 and huggingFace")),
+    Mistake("weights with a blank", {"spec.weights": {"revision": "a b"}}, ("spec.weights", "without blanks")),
+    Mistake("weights by a number", {"spec.weights": {"revision": 7}}, ("spec.weights.revision", "string")),
+    Mistake(
+        "an endpoint without a scheme",
+        {"spec.weights": {"s3": {"bucket": "abc", "endpoint": "s3.example.org"}}},
+        ("spec.weights", "s3.endpoint", "https://"),
+    ),
+    Mistake(
+        "a repository by its URL",
+        {"spec.weights": {"huggingFace": {"repository": "https://huggingface.co/a/b"}}},
+        ("spec.weights", "huggingFace.repository", "owner/name"),
+    ),
+    Mistake(
+        "looking every second",
+        {"spec.weights": {"s3": {"bucket": "abc"}, "checkIntervalSeconds": 1}},
+        ("spec.weights.checkIntervalSeconds", "60"),
     ),
     Mistake("no torch", {"spec.torch": REMOVED}, ("spec.torch", "Required")),
     Mistake(
@@ -78,7 +99,7 @@ MISTAKES = (
     Mistake(
         "a restart without a workload",
         {"spec.workloadRef": REMOVED, "spec.template": TEMPLATE, "spec.rollout": {"restart": "Rollout"}},
-        ("restart: Rollout needs workloadRef", "Never"),
+        ("restart: Rollout needs a workloadRef", "Never"),
     ),
     Mistake(
         "serving with a word of another field",

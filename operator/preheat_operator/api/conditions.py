@@ -35,6 +35,8 @@ class ConditionReason(StrEnum):
     RETRYING = "Retrying"
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
     PUBLISHING = "Publishing"
+    WAITING_FOR_POD = "WaitingForPod"
+    LOOKING_UP_WEIGHTS = "LookingUpWeights"
 
     # Held back on purpose.
     SUSPENDED = "Suspended"
@@ -66,6 +68,7 @@ class ConditionReason(StrEnum):
     STORE_CREDENTIALS_MISSING = "StoreCredentialsMissing"
     STORE_DENIED = "StoreDenied"
     STORE_UNREACHABLE = "StoreUnreachable"
+    WEIGHTS_UNKNOWN = "WeightsUnknown"
     JOB_CONFLICT = "JobConflict"
     RESULT_LOST = "ResultLost"
     INJECTION_PAUSED = "InjectionPaused"
@@ -101,6 +104,8 @@ _UNDER_WAY = frozenset(
         ConditionReason.RETRYING,
         ConditionReason.WAITING_FOR_CAPACITY,
         ConditionReason.PUBLISHING,
+        ConditionReason.WAITING_FOR_POD,
+        ConditionReason.LOOKING_UP_WEIGHTS,
     }
 )
 _HELD_BACK = frozenset({ConditionReason.SUSPENDED})
@@ -134,6 +139,7 @@ REASONS_OF_CONDITION: dict[tuple[ConditionType, str], frozenset[ConditionReason]
     | {
         ConditionReason.TARGETS_FAILED,
         ConditionReason.PIN_NOT_FOUND,
+        ConditionReason.WEIGHTS_UNKNOWN,
         ConditionReason.IMAGE_PYTHON_PATH_UNSUPPORTED,
         ConditionReason.INJECTION_PAUSED,
         ConditionReason.INDEX_FULL,

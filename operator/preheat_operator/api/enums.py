@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class WorkloadKind(StrEnum):
-    """Kinds a CompiledModel can follow."""
+    """Kinds whose pod template is read from the workload itself; that of others is learned from their pods."""
 
     DEPLOYMENT = "Deployment"
     STATEFUL_SET = "StatefulSet"

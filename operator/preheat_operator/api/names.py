@@ -88,6 +88,7 @@ SECRET_PUBLISH: Final = "preheat-publish"  # noqa: S105
 CONTAINER_TOOLKIT: Final = "toolkit"
 CONTAINER_COMPILE: Final = "compile"
 CONTAINER_PUBLISH: Final = "publish"
+CONTAINER_LOOKUP: Final = "lookup"
 
 # Environment of the serving container and of Preheat's own containers.
 ENV_PYTHONPATH: Final = "PYTHONPATH"
@@ -114,4 +115,5 @@ ENV_ASSUMED_PYTHON_PATH: Final = "PREHEAT_ASSUMED_PYTHONPATH"
 ENV_REQUEST: Final = "PREHEAT_REQUEST"
 ENV_RECOVER_JOB: Final = "PREHEAT_RECOVER_JOB"
 ENV_PARTS: Final = "PREHEAT_PARTS"
+ENV_LOOKUP: Final = "PREHEAT_LOOKUP"
 ENV_JOB_UID: Final = "PREHEAT_JOB_UID"

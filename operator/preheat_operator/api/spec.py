@@ -17,7 +17,6 @@ from preheat_operator.api.enums import (
     Suspend,
     Verify,
     WhenMissing,
-    WorkloadKind,
 )
 from preheat_operator.api.fields import DECIMAL, EXPONENT, IntOrString, Name
 from preheat_operator.api.torch import Torch
@@ -29,15 +28,37 @@ WAIT_TIMEOUT_SECONDS: Final = 480
 
 
 class WorkloadRef(ApiModel):
-    """A workload of this namespace whose pods serve the model; compile Jobs are made from its pod template."""
+    """A workload of this namespace whose pods serve the model; compile Jobs are made from its pod template.
+
+    That of a Deployment or StatefulSet is read; that of any other kind is learned from its labelled pods.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "self.apiVersion != 'apps/v1' || self.kind in ['Deployment', 'StatefulSet', 'ReplicaSet', 'DaemonSet']",
+                "of apps/v1, kind must be Deployment, StatefulSet, ReplicaSet or DaemonSet; for another kind, set its "
+                "apiVersion",
+            ),
+            rule(
+                "!(self.kind in ['Deployment', 'StatefulSet']) || self.apiVersion == 'apps/v1'",
+                "apiVersion of a Deployment or StatefulSet must be apps/v1",
+            ),
+        )
+    )
 
     api_version: str = Field(
         default="apps/v1",
-        max_length=63,
-        json_schema_extra={"enum": ["apps/v1"]},
+        min_length=1,
+        max_length=253,
         description="API group and version of the workload. Default: apps/v1.",
     )
-    kind: WorkloadKind = Field(description="Deployment or StatefulSet.")
+    kind: str = Field(
+        min_length=1,
+        max_length=63,
+        description="Deployment, StatefulSet, or any other kind, such as Rollout: then the template is learned from the "
+        "newest labelled pods whose name, or whose controller's, begins with the workload's.",
+    )
     name: str = Field(min_length=1, max_length=253, description="Name of the workload, in this namespace.")
     container: str | None = Field(
         default=None,
@@ -170,16 +191,82 @@ class Serving(ApiModel):
     )
 
 
-class Weights(ApiModel):
-    """Which weights the image loads, where they are not part of it: a change is checked, and compiled only if it must be."""
+class S3Weights(ApiModel):
+    """Weights below a prefix of a bucket; what is listed there decides, by names, sizes and ETags."""
 
+    endpoint: str | None = Field(
+        default=None, min_length=1, max_length=253, description="URL of the S3 server. Default: AWS."
+    )
+    region: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=63,
+        description="Region. Default: AWS_REGION of the container, else us-east-1.",
+    )
+    bucket: str = Field(min_length=3, max_length=63, description="Name of the bucket.")
+    prefix: str = Field(default="", max_length=1024, description="What the keys begin with. Default: the whole bucket.")
+
+
+class HuggingFaceWeights(ApiModel):
+    """Weights in a repository of the Hugging Face Hub; the commit that the revision stands for decides."""
+
+    repository: str = Field(min_length=1, max_length=193, description="Owner and name, such as org/model.")
     revision: str = Field(
+        default="main", min_length=1, max_length=128, description="Branch, tag or commit. Default: main."
+    )
+
+
+class Weights(ApiModel):
+    """Which weights the image loads, where they are not part of it: a change is checked, and compiled only if it must be.
+
+    Those in S3 or on Hugging Face are looked up by a small pod of this namespace, with the variables and the service
+    account of the serving container.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "[has(self.revision), has(self.s3), has(self.huggingFace)].filter(x, x).size() == 1",
+                "set exactly one of revision, s3 and huggingFace",
+            ),
+            rule(
+                "!has(self.revision) || self.revision.matches('^[!-~]+$')",
+                "revision must be printable ASCII without blanks, such as a version or a digest",
+            ),
+            rule(
+                "!has(self.s3) || !has(self.s3.endpoint) || self.s3.endpoint.matches('^https?://[^/?#@ ]+/?$')",
+                "s3.endpoint must be a URL such as https://s3.example.org:9000, without credentials or a path",
+            ),
+            rule(
+                "!has(self.s3) || self.s3.bucket.matches('^[a-z0-9][a-z0-9.-]*[a-z0-9]$')",
+                "s3.bucket must be the name of a bucket",
+            ),
+            rule(
+                "!has(self.huggingFace) || self.huggingFace.repository.matches('^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)?$')",
+                "huggingFace.repository must be of the form owner/name",
+            ),
+            rule(
+                "!has(self.huggingFace) || self.huggingFace.revision.matches('^[A-Za-z0-9_./-]+$')",
+                "huggingFace.revision must be the name of a branch or tag, or a commit",
+            ),
+        )
+    )
+
+    revision: str | None = Field(
+        default=None,
         min_length=1,
         max_length=128,
-        json_schema_extra=rules(
-            rule("self.matches('^[!-~]+$')", "must be printable ASCII without blanks, such as a version or a digest")
-        ),
         description="A name for the weights as they are now; a new one says that they changed.",
+    )
+    s3: S3Weights | None = Field(default=None, description="Weights in S3, looked up there.")
+    hugging_face: HuggingFaceWeights | None = Field(
+        default=None, description="Weights on Hugging Face, looked up there."
+    )
+    check_interval_seconds: int = Field(
+        default=600,
+        ge=60,
+        le=86400,
+        description="Seconds between two looks at S3 or Hugging Face; each is a small pod. Default: 600.",
     )
 
 
@@ -267,13 +354,14 @@ class CompiledModelSpec(ApiModel):
         json_schema_extra=rules(
             rule(
                 "has(self.workloadRef) != has(self.template)",
-                "set exactly one of workloadRef (compile what a Deployment or StatefulSet runs) and template (a pod "
+                "set exactly one of workloadRef (compile what a workload runs) and template (a pod "
                 "template written out)",
             ),
             rule(
                 "!has(self.rollout) || !has(self.rollout.restart) || self.rollout.restart != 'Rollout' || "
-                "has(self.workloadRef)",
-                "rollout.restart: Rollout needs workloadRef, the workload that is restarted: set it, or restart: Never",
+                "(has(self.workloadRef) && self.workloadRef.kind in ['Deployment', 'StatefulSet'])",
+                "rollout.restart: Rollout needs a workloadRef of kind Deployment or StatefulSet, which is restarted: set it, "
+                "or restart: Never",
             ),
             rule(
                 f"self.torch.modules.map(m, size(m.buckets)).sum() * size(self.hardware) <= {MAX_TARGETS}",
@@ -289,7 +377,7 @@ class CompiledModelSpec(ApiModel):
     template: dict[str, Any] | None = Field(
         default=None,
         json_schema_extra=_pod_template(),
-        description="A PodTemplateSpec written out, for pods that no Deployment or StatefulSet makes. Exactly one of "
+        description="A PodTemplateSpec written out, for pods that no workload makes. Exactly one of "
         "workloadRef and template.",
     )
     torch: Torch = Field(description="What is compiled.")

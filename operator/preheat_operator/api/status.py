@@ -175,6 +175,20 @@ class Target(ApiModel):
     )
 
 
+class WeightsLookup(ApiModel):
+    """What was seen of weights that are looked up."""
+
+    source: str = Field(max_length=64, description="Hash of where they are, as spec.weights says.")
+    revision: str | None = Field(
+        default=None, max_length=256, description="What was seen there last. Absent: nothing yet."
+    )
+    looks: int = Field(default=0, ge=0, description="How often was looked. Default: 0.")
+    looked: datetime | None = Field(default=None, description="When was looked last. Absent: not yet.")
+    trouble: str | None = Field(
+        default=None, max_length=512, description="Why the last look saw nothing. Absent: it did."
+    )
+
+
 class CompiledModelStatus(ApiModel):
     """What the controller observed and did."""
 
@@ -184,6 +198,9 @@ class CompiledModelStatus(ApiModel):
     )
     rebuild: str | None = Field(
         default=None, max_length=63, description="Last token of the annotation preheat.dev/rebuild that was acted on."
+    )
+    weights: WeightsLookup | None = Field(
+        default=None, description="Of weights in S3 or on Hugging Face, what was seen there. Absent: they are not."
     )
     pinned: ShortName | None = Field(
         default=None,

@@ -11,8 +11,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from preheat_operator.api import names
+from preheat_operator.api.enums import WorkloadKind
 from preheat_operator.cluster import resources
 from preheat_operator.cluster.client import Api, ApiError, Raw
+from preheat_operator.plan.learned import is_read
 from preheat_operator.plan.objects import JobView, PodView, read_job
 
 if TYPE_CHECKING:
@@ -157,7 +159,7 @@ async def renew_pod(api: Api, pod: PodView) -> None:
 async def restart_workload(api: Api, due: RestartDue) -> None:
     """Restart a workload as `kubectl rollout restart` does; it may be gone meanwhile."""
     reference = due.model.spec.workload_ref
-    if reference is None:
+    if reference is None or not is_read(reference):
         return
     namespace = due.model.metadata.namespace
     annotations = {names.ANNOTATION_RESTARTED_AT: due.since.strftime("%Y-%m-%dT%H:%M:%SZ")}
@@ -166,12 +168,12 @@ async def restart_workload(api: Api, due: RestartDue) -> None:
         "spec": {"template": {"metadata": {"annotations": annotations}}},
     }
     try:
-        await api.merge_patch(resources.workload(reference.kind, namespace, reference.name), body)
+        await api.merge_patch(resources.workload(WorkloadKind(reference.kind), namespace, reference.name), body)
     except ApiError as error:
         if error.status not in (404, 409):
             raise
         return
-    _LOG.info("restarted %s %s/%s for CompiledModel %s", reference.kind.value, namespace, reference.name,
+    _LOG.info("restarted %s %s/%s for CompiledModel %s", reference.kind, namespace, reference.name,
               due.model.metadata.name)  # fmt: skip
 
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from preheat_operator.api import names
 from preheat_operator.api.compiledmodel import CompiledModel
+from preheat_operator.api.enums import WorkloadKind
 from preheat_operator.cluster import resources
 from preheat_operator.cluster.client import Api, ApiError, Raw
 from preheat_operator.plan.capacity import NO_POD_AFTER
 from preheat_operator.plan.indexnotes import IndexNotes, read_notes
+from preheat_operator.plan.learned import is_read, learned
 from preheat_operator.plan.model import Observed
 from preheat_operator.plan.namespace import IndexState, NamespaceObserved, needs_workload
 from preheat_operator.plan.objects import JobState, JobView, PodView, read_job, read_pod
@@ -50,8 +52,8 @@ async def observe_model(api: Api, key: ModelKey, raw: Raw) -> Observed:
     model = CompiledModel.model_validate(raw)
     reference = model.spec.workload_ref
     workload = None
-    if reference is not None:
-        workload = await api.get(resources.workload(reference.kind, key.namespace, reference.name))
+    if reference is not None and is_read(reference):
+        workload = await api.get(resources.workload(WorkloadKind(reference.kind), key.namespace, reference.name))
     jobs, pods = await observe_children(api, key)
     labelled = await api.list_all(resources.pods(key.namespace), labels=f"{names.LABEL_MODEL}={key.name}")
     index = await api.get(resources.index(key.namespace))
@@ -61,6 +63,11 @@ async def observe_model(api: Api, key: ModelKey, raw: Raw) -> Observed:
         workload=workload,
         jobs=jobs,
         pods=pods,
+        learned=()
+        if reference is None or is_read(reference)
+        else learned(
+            labelled, reference=reference, image_paths={r.image: r.python_path for r in model.status.revisions}
+        ),
         serving_pods=[read_pod(raw) for raw in labelled],
         notes=IndexNotes() if index is None else read_notes(_annotations(index)),
         troubles=await _troubles(api, key.namespace, jobs=jobs, pods=pods, moment=moment),
@@ -82,8 +89,8 @@ async def observe_namespace(api: Api, namespace: str, *, image: str) -> Namespac
     for model in models:
         reference = model.spec.workload_ref
         # Most models have nobody waiting; reading every workload each time would be the most expensive part of this.
-        if reference is not None and needs_workload(model, views):
-            path = resources.workload(reference.kind, namespace, reference.name)
+        if reference is not None and is_read(reference) and needs_workload(model, views):
+            path = resources.workload(WorkloadKind(reference.kind), namespace, reference.name)
             workloads[model.metadata.name] = await api.get(path)
     return NamespaceObserved(models=models, pods=views, index=state, image=image, workloads=workloads, now=now())
 

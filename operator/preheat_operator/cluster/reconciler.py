@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from preheat_operator.api import names
-from preheat_operator.api.enums import WorkloadKind
 from preheat_operator.cluster import apply, resources
 from preheat_operator.cluster.client import ApiError
 from preheat_operator.cluster.figures import Figures
@@ -17,7 +16,7 @@ from preheat_operator.cluster.gates import let_go
 from preheat_operator.cluster.invalid import report_invalid
 from preheat_operator.cluster.keys import Key, ModelKey, NamespaceKey
 from preheat_operator.cluster.observe import now, observe_children, observe_model, observe_namespace
-from preheat_operator.plan.attention import SeenImages
+from preheat_operator.plan.attention import SeenPods
 from preheat_operator.plan.model import ModelPlan, Observed, plan_gone, plan_model
 from preheat_operator.plan.namespace import plan_namespace
 
@@ -38,7 +37,7 @@ WorkloadName = tuple[str, str, str]
 
 @dataclass(kw_only=True)
 class Reconciler:
-    """Works on keys. `followers` says which models follow a workload, `images` which images their pods run: hints for
+    """Works on keys. `followers` says which models follow a workload, `seen` what of their pods was seen: hints for
     events, of which nothing is lost with the process.
     """
 
@@ -47,7 +46,7 @@ class Reconciler:
     installation: Installation
     followers: dict[WorkloadName, set[ModelKey]] = field(default_factory=dict)
     figures: Figures = field(default_factory=Figures)
-    images: SeenImages = field(default_factory=SeenImages)
+    seen: SeenPods = field(default_factory=SeenPods)
 
     async def __call__(self, key: Key) -> float | None:
         """Work on a key; answers after how many seconds to look again."""
@@ -125,7 +124,7 @@ class Reconciler:
         for followers in self.followers.values():
             followers.discard(key)
         self.figures.forget(key)
-        self.images.forget(key.namespace, key.name)
+        self.seen.forget(key.namespace, key.name)
         self.queue.add(NamespaceKey(key.namespace))
 
     def _follow(self, key: ModelKey, observed: Observed) -> None:
@@ -133,7 +132,7 @@ class Reconciler:
             followers.discard(key)
         reference = observed.model.spec.workload_ref
         if reference is not None:
-            name = (WorkloadKind(reference.kind).value, key.namespace, reference.name)
+            name = (reference.kind, key.namespace, reference.name)
             self.followers.setdefault(name, set()).add(key)
 
     async def _go_on(self, plan: NamespacePlan) -> None:

@@ -14,21 +14,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MAX_SEEN: Final = 256
+# By these labels controllers tell pods of one template from those of another.
+_TEMPLATES: Final = ("pod-template-hash", "rollouts-pod-template-hash", "controller-revision-hash")
 
 
 @dataclass
-class SeenImages:
-    """Which image a model's pods run was seen before: only one that is new is worth a look at the model."""
+class SeenPods:
+    """What of a model's pods was seen before: only another image, digest or controller is worth a look at the model."""
 
-    _seen: dict[tuple[str, str], set[tuple[str, str]]] = field(default_factory=dict)
+    _seen: dict[tuple[str, str], set[tuple[str, ...]]] = field(default_factory=dict)
 
     def news(self, namespace: str, raw: Mapping[str, Any]) -> str | None:
-        """Name of the model whose pod runs an image that was not seen before; None when the event tells nothing new."""
+        """Name of the model whose pod has something that was not seen before; None when the event tells nothing new."""
         pod = read_pod(dict(raw))
         model = pod.labels.get(names.LABEL_MODEL)
-        if not model or pod.phase != "Running" or pod.deleting:
+        if not model or pod.finished or pod.deleting:
             return None
-        here = {(pod.images.get(container, ""), image_id) for container, image_id in pod.image_ids.items()}
+        here: set[tuple[str, ...]] = {(pod.owner_uid, *(pod.labels.get(label, "") for label in _TEMPLATES))}
+        if pod.phase == "Running":
+            here |= {(pod.images.get(container, ""), image_id) for container, image_id in pod.image_ids.items()}
         seen = self._seen.setdefault((namespace, model), set())
         if here <= seen:
             return None

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from preheat_operator.api import names
+from preheat_operator.api.conditions import ConditionReason
 from preheat_operator.api.enums import RevisionState
+from preheat_operator.plan.profile import Note
 from preheat_operator.plan.termination import plain
 
 if TYPE_CHECKING:
@@ -51,3 +53,19 @@ def given_of(revisions: Sequence[Revision], *, held: str) -> dict[str, Revision]
     if chosen is not None:
         result[chosen.image] = chosen
     return result
+
+
+def held_back(revisions: Sequence[Revision], revision: Revision, *, name: str) -> Revision | None:
+    """The revision that pods of the wanted `revision`'s image are pinned to by `name`, where it is not the wanted one."""
+    chosen = pinned(revisions, name)
+    return chosen if chosen is not None and chosen.image == revision.image and chosen.name != revision.name else None
+
+
+def pin_not_found(revisions: Sequence[Revision], *, name: str) -> tuple[Note, ...]:
+    """A note that the pin cannot be held; nothing where `name` is empty."""
+    there = [r for r in revisions if can_be_given(r)]
+    if not name or any(r.name == name for r in there):
+        return ()
+    ready = ", ".join(dict.fromkeys(r.name for r in there)) or "none yet"
+    message = f"{names.ANNOTATION_PIN} names {name!r}, which is no ready revision (ready: {ready}): nothing is pinned"
+    return (Note(reason=ConditionReason.PIN_NOT_FOUND, message=message),)

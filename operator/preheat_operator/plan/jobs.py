@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from preheat_operator.api import names
 from preheat_operator.plan import revision as revisions
-from preheat_operator.plan.template import Errand, compile_pod, merge_pod
+from preheat_operator.plan.template import Errand, compile_pod, lookup_pod, merge_pod
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,8 @@ MERGE: Final = "merge.all"
 _BACKOFF_LIMIT = 2
 # What an attempt may take beyond compiling: pulling images, the workload's init containers, the upload.
 _SLACK_SECONDS = 1800
+# A look at weights; the next one comes in any case.
+_LOOKUP_SECONDS = 300
 # Endings that another pod would only repeat. 137 is the kernel's kill, most often for memory: the next attempt leaves
 # out the target that was running, which the Job controller cannot do.
 _FINAL_EXITS = list(range(64, 79))
@@ -113,6 +115,16 @@ def merge_job(
         errand=errand,
     )  # fmt: skip
     return _job(model=model, key=key, pod=pod, containers=[names.CONTAINER_PUBLISH])
+
+
+def lookup_job(
+    *, model: CompiledModel, key: JobKey, what: dict[str, Any], serving: Serving, installation: Installation
+) -> dict[str, Any]:
+    """The Job that looks which weights there are."""
+    pod = lookup_pod(serving=serving, installation=installation, what=what)
+    job = _job(model=model, key=key, pod=pod, containers=[names.CONTAINER_LOOKUP])
+    job["spec"] |= {"activeDeadlineSeconds": _LOOKUP_SECONDS, "backoffLimit": 0}
+    return job
 
 
 def template_hash(*, model: CompiledModel, hardware: Hardware, serving: Serving, installation: Installation) -> str:

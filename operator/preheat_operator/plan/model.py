@@ -17,18 +17,19 @@ from preheat_operator.plan import jobs as job_policy
 from preheat_operator.plan import revision as revisions
 from preheat_operator.plan import rollout
 from preheat_operator.plan.conditions import Announcement, Standing
-from preheat_operator.plan.given import can_be_given, pin, pinned
+from preheat_operator.plan.given import held_back, pin, pin_not_found
 from preheat_operator.plan.heard import listen
 from preheat_operator.plan.indexnotes import IndexNotes
+from preheat_operator.plan.learned import is_read
 from preheat_operator.plan.merge import Joined, join
-from preheat_operator.plan.need import compiled_in, needed, news, rebuild_token
+from preheat_operator.plan.need import compiled_in, needed, news, present, rebuild_token
 from preheat_operator.plan.objects import JobState, JobView, PodView
 from preheat_operator.plan.ownership import Belongings, sort_out
 from preheat_operator.plan.profile import Note, Step, step
 from preheat_operator.plan.status import assemble
 from preheat_operator.plan.termination import TargetName
 from preheat_operator.plan.watched import taken_back_words
-from preheat_operator.plan.weights import weights_of
+from preheat_operator.plan.weights import LOOKUP, Looked, is_look, look
 from preheat_operator.plan.workload import NotServing, Serving, serving
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Observed:
 
     `jobs` and `pods` carry the model's label, whoever made them; `serving_pods` the one that users set. `taken` are names at which the API server has a Job
     that is not ours, `refused` what it said to Jobs it would not have; both are learned by trying. `troubles` maps
-    uids of Jobs and pods to their newest warning Event.
+    uids of Jobs and pods to their newest warning Event. `learned` stands for a workload that is not read itself.
     """
 
     model: CompiledModel
@@ -58,6 +59,7 @@ class Observed:
     jobs: Sequence[JobView] = ()
     pods: Sequence[PodView] = ()
     serving_pods: Sequence[PodView] = ()
+    learned: Sequence[dict[str, Any]] = ()
     notes: IndexNotes = field(default_factory=IndexNotes)
     troubles: Mapping[str, str] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
@@ -83,10 +85,35 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
     model = observed.model
     if model.metadata.deletion_timestamp is not None:
         return plan_gone(uid=model.metadata.uid, jobs=observed.jobs, pods=observed.pods)
-    source = serving(spec=model.spec, workload=observed.workload)
+    source = _source(observed)
+    if source is None:
+        return _waiting_for_pods(observed, installation)
     if isinstance(source, NotServing):
         return _nothing_to_compile_from(observed, installation, source)
-    want = needed(model=model, source=source, serving_pods=observed.serving_pods, weights=weights_of(model.spec))
+    not_ours = dict.fromkeys(observed.taken, "a Job of its name is not Preheat's, delete it")
+    looked = look(
+        model=model, source=source, installation=installation, refused=not_ours | dict(observed.refused), now=observed.now,
+        jobs=[j for j in observed.jobs if j.hardware == LOOKUP], pods=[p for p in observed.pods if is_look(p.labels)],
+    )  # fmt: skip
+    observed = replace(
+        observed,
+        jobs=[j for j in observed.jobs if j.hardware != LOOKUP],
+        pods=[p for p in observed.pods if not is_look(p.labels)],
+    )
+    plan = (
+        _waiting_for_weights(observed, installation)
+        if looked.revision is None
+        else _plan_revision(observed, installation, source, weights=looked.revision, overlays=looked.notes)
+    )
+    return _with_look(plan, looked, observed.now)
+
+
+def _plan_revision(
+    observed: Observed, installation: Installation, source: Serving, *, weights: str, overlays: Sequence[Note]
+) -> ModelPlan:
+    """What to do for the revision that is needed now."""
+    model = observed.model
+    want = needed(model=model, source=source, serving_pods=observed.serving_pods, weights=weights)
     current = revisions.begin(want=want, previous=model.status.revisions, now=observed.now)
     if current.image_digest is None and (seen := compiled_in(observed.pods, want.name)) is not None:
         current = current.model_copy(update={"image_digest": seen})
@@ -99,7 +126,7 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
     if current.state in (RevisionState.READY, RevisionState.TAKEN_BACK):
         return _conclude(
             observed=observed, installation=installation, belongings=belongings, revision=current, targets=recorded,
-            work=_Work(), settled=False,
+            work=_Work(), settled=False, overlays=overlays,
         )  # fmt: skip
     work = _compile(
         observed=observed, installation=installation, source=source, want=want, current=current, recorded=recorded,
@@ -117,8 +144,36 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
     return _conclude(
         observed=observed, installation=installation, belongings=belongings, revision=revision,
         targets=tuple(t for s in work.steps for t in s.targets), work=work,
-        settled=current.state == RevisionState.FAILED,
+        settled=current.state == RevisionState.FAILED, overlays=overlays,
     )  # fmt: skip
+
+
+def _with_look(plan: ModelPlan, looked: Looked, now: datetime) -> ModelPlan:
+    """The plan, and what is to be done about a look at weights."""
+    times = [plan.look_again_seconds]
+    if looked.look_again_at is not None:
+        times.append(max(0.0, (looked.look_again_at - now).total_seconds()))
+    status = plan.status
+    return replace(
+        plan,
+        create=plan.create if looked.create is None else (*plan.create, looked.create),
+        status=None if status is None else status.model_copy(update={"weights": looked.record}),
+        stop=(*plan.stop, *looked.stop),
+        release=(*plan.release, *looked.release),
+        look_again_seconds=min((t for t in times if t is not None), default=None),
+    )
+
+
+def _source(observed: Observed) -> Serving | NotServing | None:
+    """What serves the model; None while there is no pod that its template could be learned from."""
+    model = observed.model
+    if model.spec.workload_ref is None or is_read(model.spec.workload_ref):
+        return serving(spec=model.spec, workload=observed.workload)
+    candidates = [serving(spec=model.spec, workload=workload) for workload in observed.learned]
+    fitting = [c for c in candidates if isinstance(c, Serving)]
+    if not fitting:
+        return candidates[0] if candidates else None
+    return present(fitting, model.status.revisions)
 
 
 def plan_gone(*, uid: str, jobs: Sequence[JobView], pods: Sequence[PodView]) -> ModelPlan:
@@ -223,7 +278,7 @@ def _refused(taken_step: Step) -> Step:
 
 def _conclude(
     *, observed: Observed, installation: Installation, belongings: Belongings, revision: Revision,
-    targets: Sequence[Target], work: _Work, settled: bool,
+    targets: Sequence[Target], work: _Work, settled: bool, overlays: Sequence[Note] = (),
 ) -> ModelPlan:  # fmt: skip
     """Conditions, status and clearing up, once it is known where the wanted revision stands."""
     model = observed.model
@@ -250,14 +305,15 @@ def _conclude(
             for refusal in dict.fromkeys(work.refusals)
         ),
         overlays=(
+            *overlays,
             *_conflict(observed, belongings, under_way=under_way),
-            *_pin_not_found(model, history),
+            *pin_not_found(history, name=pin(model)),
             *heard.notes,
             *waits,
         ),
         withholding=_withholding(observed, revision),
         settled=settled and revision.state == RevisionState.FAILED,
-        pinned=_held_back(model, history, revision),
+        pinned=held_back(history, revision, name=pin(model)),
         taken_back=taken_back_words(revision),
         instead=heard.instead,
     )
@@ -314,6 +370,42 @@ def _nothing_to_compile_from(observed: Observed, installation: Installation, sou
     return ModelPlan(status=status, release=release, announcements=announcements)
 
 
+def _waiting_for_pods(observed: Observed, installation: Installation) -> ModelPlan:
+    """No pod is there to learn from: what was learned before stays as it is."""
+    model = observed.model
+    reference = model.spec.workload_ref
+    what = "the workload" if reference is None else f"{reference.kind} {reference.name!r}"
+    message = f"no pod of {what} with the label {names.LABEL_MODEL}: {model.metadata.name} is there to learn from"
+    heard = listen(observed, model.status.revisions, model.status.targets)
+    revision = next(iter(heard.revisions), None)
+    note = Note(reason=ConditionReason.WAITING_FOR_POD, message=message, needs_person=False)
+    standing = Standing(
+        revision=revision, targets=model.status.targets, notes=(note,), withholding=_withholding(observed, revision),
+        settled=True, pinned=None if revision is None else held_back(heard.revisions, revision, name=pin(model)),
+    )  # fmt: skip
+    status, announcements = assemble(
+        model=model, revisions=heard.revisions, targets=model.status.targets, standing=standing, heard=heard,
+        when_missing=_when_missing(observed, installation, heard.revisions), now=observed.now,
+    )  # fmt: skip
+    release = tuple(p for p in observed.pods if p.holds_result and p.deleting and p.finished)
+    return ModelPlan(status=status, release=release, announcements=announcements)
+
+
+def _waiting_for_weights(observed: Observed, installation: Installation) -> ModelPlan:
+    """The first revision waits for the first look: a few seconds now, or a compile twice."""
+    model = observed.model
+    heard = listen(observed, model.status.revisions, model.status.targets)
+    note = Note(
+        reason=ConditionReason.LOOKING_UP_WEIGHTS, message="looking which weights there are", needs_person=False
+    )
+    standing = Standing(revision=None, notes=(note,), withholding=_withholding(observed, None))
+    status, announcements = assemble(
+        model=model, revisions=heard.revisions, targets=model.status.targets, standing=standing, heard=heard,
+        when_missing=_when_missing(observed, installation, heard.revisions), now=observed.now,
+    )  # fmt: skip
+    return ModelPlan(status=status, announcements=announcements)
+
+
 def _withholding(observed: Observed, revision: Revision | None) -> tuple[Note, ...]:
     notes = []
     pause = observed.notes.pause
@@ -335,22 +427,6 @@ def _withholding(observed: Observed, revision: Revision | None) -> tuple[Note, .
             )
             notes.append(Note(reason=ConditionReason.IMAGE_PYTHON_PATH_UNSUPPORTED, message=message))
     return tuple(notes)
-
-
-def _held_back(model: CompiledModel, history: Sequence[Revision], revision: Revision) -> Revision | None:
-    """The revision that pods of the wanted image are pinned to, where it is not the wanted one."""
-    chosen = pinned(history, pin(model))
-    return chosen if chosen is not None and chosen.image == revision.image and chosen.name != revision.name else None
-
-
-def _pin_not_found(model: CompiledModel, history: Sequence[Revision]) -> tuple[Note, ...]:
-    name = pin(model)
-    there = [r for r in history if can_be_given(r)]
-    if not name or any(r.name == name for r in there):
-        return ()
-    ready = ", ".join(dict.fromkeys(r.name for r in there)) or "none yet"
-    message = f"{names.ANNOTATION_PIN} names {name!r}, which is no ready revision (ready: {ready}): nothing is pinned"
-    return (Note(reason=ConditionReason.PIN_NOT_FOUND, message=message),)
 
 
 def _conflict(observed: Observed, belongings: Belongings, *, under_way: bool) -> tuple[Note, ...]:

@@ -41,6 +41,19 @@ def needed(*, model: CompiledModel, source: Serving, serving_pods: Sequence[PodV
     )  # fmt: skip
 
 
+def present(candidates: Sequence[Serving], revisions: Sequence[Revision]) -> Serving:
+    """Of several templates that pods have at once, the one that counts; `candidates` has that of the newest pod first.
+
+    One that was never seen counts at once. One that was seen before counts again only when no pod has the present one
+    any more: else every pod that an old replica set makes in the middle of a roll-out would turn it round.
+    """
+    known = [(r.image, r.template_hash) for r in revisions]
+    have = [(c.image, template_hash(c)) for c in candidates]
+    if known and have[0] in known[1:] and known[0] in have:
+        return candidates[have.index(known[0])]
+    return candidates[0]
+
+
 def rebuild_token(model: CompiledModel) -> str:
     """The token of the annotation that asks for a new revision, on one line and bounded; empty when there is none."""
     return plain(model.metadata.annotations.get(names.ANNOTATION_REBUILD), limit=_MAX_TOKEN)

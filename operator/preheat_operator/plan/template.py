@@ -31,6 +31,9 @@ _COPIED_FROM_POD = (
     "imagePullSecrets", "runtimeClassName", "tolerations", "serviceAccountName", "securityContext", "nodeSelector",
 )  # fmt: skip
 _OURS = (names.CONTAINER_TOOLKIT, names.CONTAINER_COMPILE, names.CONTAINER_PUBLISH, names.CONTAINER_FETCH)
+# Variables by which clients of S3 and of Hugging Face are told where to look, as whom, and by which way.
+_OF_CLIENTS = ("AWS_", "HF_", "HUGGING_FACE_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
+               "no_proxy", "SSL_CERT_")  # fmt: skip
 _TOOLKIT = posixpath.join(names.MOUNT_PREHEAT, "toolkit")
 # The Job's own uid, which the Job controller writes on every pod it makes.
 _JOB_UID_FIELD = "metadata.labels['batch.kubernetes.io/controller-uid']"
@@ -108,6 +111,57 @@ def merge_pod(
     return pod
 
 
+def lookup_pod(*, serving: Serving, installation: Installation, what: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod spec of a Job that looks which weights there are, as the serving container would be allowed to.
+
+    Of its variables those that such clients read are taken over, by reference where they come from Secrets. Where a
+    whole Secret or ConfigMap is taken over, what would change our own Python is set back.
+    """
+    source: Mapping[str, Any] = serving.template.get("spec") or {}
+    environment = [
+        copy.deepcopy(e) for e in serving.container.get("env") or () if str(e.get("name", "")).startswith(_OF_CLIENTS)
+    ]
+    neutral = [{"name": name, "value": ""} for name in ("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "LD_LIBRARY_PATH")]
+    text = json.dumps(what, sort_keys=True, separators=(",", ":")).replace("$(", "$$(")
+    user = {} if installation.run_as_user is None else {"runAsUser": installation.run_as_user}
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "containers": [
+            {
+                "name": names.CONTAINER_LOOKUP,
+                "image": installation.image,
+                "imagePullPolicy": installation.image_pull_policy,
+                "command": ["python3", "-m", "preheat_operator.lookup"],
+                "env": [*neutral, *environment, {"name": names.ENV_LOOKUP, "value": text}],
+                "envFrom": copy.deepcopy(list(serving.container.get("envFrom") or ())),
+                "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}},
+                "securityContext": _restricted(user),
+            }
+        ],
+    }
+    for field in ("serviceAccountName", "imagePullSecrets", "tolerations", "nodeSelector"):
+        if source.get(field):
+            pod[field] = copy.deepcopy(source[field])
+    own = [{"name": name} for name in installation.image_pull_secrets]
+    if own:
+        theirs = pod.get("imagePullSecrets", [])
+        pod["imagePullSecrets"] = [*theirs, *(s for s in own if s not in theirs)]
+    return pod
+
+
+def _restricted(user: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        **user,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
 def _pod(
     *, installation: Installation, init_containers: list[dict[str, Any]], publish: dict[str, Any]
 ) -> dict[str, Any]:
@@ -164,14 +218,7 @@ def _own_container(
             {"name": names.VOLUME_STORE, "mountPath": names.MOUNT_STORE, "readOnly": True},
         ],
         "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "2", "memory": memory}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            **user,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": _restricted(user),
     }
 
 

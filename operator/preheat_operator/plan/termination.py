@@ -26,6 +26,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DECIMAL = re.compile(r"[0-9]{1,12}([.][0-9]{1,12})?")
 _WHOLE = re.compile(r"[0-9]{1,15}")
+_WEIGHTS = re.compile(r"(s3|hf):[0-9a-zA-Z]{1,64}")
 _REASON = re.compile(r"[A-Z][A-Za-z]{0,62}")
 
 
@@ -120,6 +121,13 @@ def read_compile(message: str) -> Complaint | Progress:
     if complaint is not None:
         return complaint
     return Progress(running=_target(document.get("running")))
+
+
+def read_lookup(message: str) -> str | None:
+    """Which weights a look saw; None when the message says nothing of the kind."""
+    document = _load(message)
+    seen = None if document is None else document.get("weights")
+    return seen if isinstance(seen, str) and _WEIGHTS.fullmatch(seen) else None
 
 
 def read_complaint(message: str) -> Complaint | None:

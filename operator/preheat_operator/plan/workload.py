@@ -50,7 +50,10 @@ class NotServing:
 
 
 def serving(*, spec: CompiledModelSpec, workload: dict[str, Any] | None) -> Serving | NotServing:
-    """What serves the model. `workload` is the raw object that `spec.workloadRef` names, None when it is not there."""
+    """What serves the model. `workload` is the raw object that `spec.workloadRef` names, None when it is not there.
+
+    Of a kind whose template is learned it is what stands for it: see `learned`.
+    """
     reference = spec.workload_ref
     if reference is None:
         template, container, claims = spec.template or {}, None, frozenset[str]()

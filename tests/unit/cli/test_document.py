@@ -123,6 +123,7 @@ def test_every_rule_of_the_crd_can_be_evaluated_here(monkeypatch: pytest.MonkeyP
         "spec.torch.options": [{"name": "triton.max_tiles", "value": "2"}],
         "spec.torch.arguments": [{"name": "size", "type": "Int", "value": "3"}],
         "spec.torch.modules.0.regions": ["blocks.*"],
+        "spec.weights": {"s3": {"endpoint": "https://s3.example.org:9000", "bucket": "models"}},
     }
     read_document(yaml.safe_dump(changed(example(), change)), namespace=None)
     of_status = all_rules(schema["properties"]["status"])

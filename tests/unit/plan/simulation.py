@@ -15,6 +15,7 @@ from preheat_operator.api.compiledmodel import CompiledModel
 from preheat_operator.api.conditions import REASONS_OF_CONDITION, ConditionReason, ConditionType
 from preheat_operator.plan.indexnotes import IndexNotes
 from preheat_operator.plan.installation import Installation
+from preheat_operator.plan.learned import is_read, learned
 from preheat_operator.plan.model import ModelPlan, Observed, plan_model
 from preheat_operator.plan.objects import PodView, read_job, read_pod
 
@@ -58,6 +59,7 @@ class Simulation:
     status: dict[str, Any] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     serving_pods: list[dict[str, Any]] = field(default_factory=list)
+    labelled: list[dict[str, Any]] = field(default_factory=list)
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     served: list[PodView] = field(default_factory=list)
@@ -89,12 +91,21 @@ class Simulation:
             workload=self.workload,
             jobs=[read_job(j) for j in self.jobs.values()],
             pods=[read_pod(p) for p in self.pods.values()],
-            serving_pods=[*(read_pod(p) for p in self.serving_pods), *self.served],
+            serving_pods=[*(read_pod(p) for p in (*self.serving_pods, *self.labelled)), *self.served],
+            learned=self.learned,
             notes=self.notes,
             taken=self.taken,
             refused=self.refused,
             now=self.now,
         )
+
+    @property
+    def learned(self) -> tuple[dict[str, Any], ...]:
+        reference = self.model.spec.workload_ref
+        if reference is None or is_read(reference):
+            return ()
+        paths = {r.image: r.python_path for r in self.model.status.revisions}
+        return learned(self.labelled, reference=reference, image_paths=paths)
 
     def pass_once(self) -> ModelPlan:
         """Plan and carry out, as the reconciler does; checks what must hold of every plan."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from preheat_operator.plan.attention import SeenImages
+from preheat_operator.plan.attention import SeenPods
 
 
 def pod(image_id: str, **status: Any) -> dict[str, Any]:
@@ -16,7 +16,7 @@ def pod(image_id: str, **status: Any) -> dict[str, Any]:
 
 
 def test_an_image_is_news_once_for_each_model_and_namespace() -> None:
-    seen = SeenImages()
+    seen = SeenPods()
     assert [seen.news("prod", pod("a")) for _ in range(3)] == ["vision", None, None]
     assert seen.news("prod", pod("b")) == "vision"
     assert seen.news("prod", pod("a")) is None
@@ -26,7 +26,9 @@ def test_an_image_is_news_once_for_each_model_and_namespace() -> None:
 
 
 def test_what_does_not_run_or_is_nobodys_is_no_news() -> None:
-    seen = SeenImages()
+    seen = SeenPods()
+    assert seen.news("prod", pod("a", phase="Succeeded")) is None
+    assert seen.news("prod", pod("a", phase="Pending")) == "vision", "its template may be"
     assert seen.news("prod", pod("a", phase="Pending")) is None
     assert seen.news("prod", {"metadata": {}, "status": {"phase": "Running"}}) is None
     assert (
@@ -37,7 +39,7 @@ def test_what_does_not_run_or_is_nobodys_is_no_news() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    seen = SeenImages()
+    seen = SeenPods()
     for number in range(2000):
         assert seen.news("prod", pod(str(number))) == "vision"
-    assert len(seen._seen["prod", "vision"]) <= 257
+    assert len(seen._seen["prod", "vision"]) <= 259
