@@ -44,6 +44,12 @@ STEPS = st.one_of(
     st.tuples(st.just("vanish"), st.integers(0, 7)),
     st.tuples(st.just("workload"), st.booleans()),
     st.tuples(st.just("pods"), st.sampled_from([digest("a"), digest("b")]), st.integers(0, 4), st.integers(0, 9)),
+    st.tuples(st.just("args"), st.sampled_from(["", "x", "y"])),
+    st.tuples(st.just("weights"), st.sampled_from([None, {"revision": "6"}, {"revision": "7"}, {"s3": {"bucket": "abc"}}])),
+    st.tuples(st.just("runs"), st.integers(0, 2), st.sampled_from("123")),
+    st.tuples(st.just("no pods")),
+    st.tuples(st.just("rebuild"), st.sampled_from(["", "1", "2"])),
+    st.tuples(st.just("pin"), st.integers(0, 5)),
 )  # fmt: skip
 
 
@@ -73,8 +79,25 @@ def test_whatever_happens_plans_come_to_rest_and_never_make_a_job_twice(steps: l
             _, manifest, wrong, well = step
             world.served = [pod(f"w{n}", served=WRONG, manifest=manifest) for n in range(wrong)]
             world.served += [pod(f"h{n}", served=HOT, manifest=manifest) for n in range(well)]
+        elif step[0] == "args" and world.workload is not None:
+            world.workload["spec"]["template"]["spec"]["containers"][0]["args"] = [step[1]]
+        elif step[0] == "weights":
+            world.body = {**world.body, "weights": step[1]}
+        elif step[0] == "runs":
+            world.serve(f"p{len(world.serving_pods)}", f"registry/vision:{step[1]}", f"r/v@sha256:{step[2] * 64}")
+        elif step[0] == "no pods":
+            world.serving_pods.clear()
+        elif step[0] == "rebuild":
+            world.annotations["preheat.dev/rebuild"] = step[1]
+        elif step[0] == "pin":
+            names = [r["name"] for r in world.status["revisions"]]
+            world.annotations["preheat.dev/pin"] = names[step[1]] if step[1] < len(names) else ""
         taken = {r["name"] for r in world.status["revisions"] if r["state"] == "TakenBack"}
         world.settle()
+        # What was left has no Job any more, and nothing is at work but the wanted revision and a look at its weights.
+        wanted = {r["name"] for r in world.status["revisions"][:1]} | {"vision-weights"}
+        if world.workload is not None:
+            assert {j["metadata"]["labels"]["preheat.dev/revision"] for j in world.open_jobs()} <= wanted
         for revision in world.status["revisions"]:
             if revision["state"] == "Ready":
                 assert revision["manifest"].startswith("sha256:")
@@ -82,6 +105,7 @@ def test_whatever_happens_plans_come_to_rest_and_never_make_a_job_twice(steps: l
     # Left alone, and with every Job ending, it is done after a bounded number of attempts.
     world.workload = world.workload or deployment("registry/vision:1")
     world.body = spec(hardware=("cpu", "gpu"), buckets=("one", "two"))
+    world.serving_pods.clear()
     for _ in range(40):
         world.wait(4000)
         world.settle()
