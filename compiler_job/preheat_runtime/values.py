@@ -62,6 +62,7 @@ def top_package(module_name: str | None) -> str:
     return (module_name or "").partition(".")[0]
 
 
+@functools.lru_cache(maxsize=4096)
 def is_opaque(module_name: str | None) -> bool:
     """Whether code of this module is taken by name instead of by content."""
     top = top_package(module_name)
