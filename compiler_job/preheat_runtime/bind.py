@@ -119,6 +119,13 @@ class ModuleState:
         return identities.difference(self.identity, target.identity)
 
 
+def watched_reason() -> str | None:
+    """Why tensors must not even be looked at right now: their sizes may be tensors, and whatever is done to them is noted."""
+    if _tracing() is not None or torch.compiler.is_compiling():
+        return "the call is being traced"
+    return None if _transform() is None else "a functorch transform is active"
+
+
 def process_reason() -> str | None:
     """What about the process forbids compiled code right now: modes that it would ignore. None when nothing does.
 
@@ -126,10 +133,9 @@ def process_reason() -> str | None:
     """
     if _function_modes() or _dispatch_modes():
         return "a torch function or dispatch mode is active (a default device is one)"
-    if _transform() is not None:
-        return "a functorch transform is active"
-    if _tracing() is not None or torch.compiler.is_compiling():
-        return "the call is being traced"
+    watched = watched_reason()
+    if watched is not None:
+        return watched
     if _any_global_hook():
         return "there are global module hooks"
     if _forward_ad._current_level >= 0:

@@ -18,7 +18,7 @@ import torch
 from . import policy, warm
 from . import revision as revisions
 from .asked import module_of, off_reason
-from .bind import Mismatch, ModuleState, grad_reason, process_reason
+from .bind import Mismatch, ModuleState, grad_reason, process_reason, watched_reason
 from .calls import Matcher
 from .fallback import NO_COMPILER, Fallback
 from .fingerprint import changed_settings
@@ -329,6 +329,9 @@ class Server:
     def _choose(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Choice:
         if not self._session.revision.candidates:
             return Choice(outcome="cold", reason=self._session.revision.reason)
+        watched = watched_reason()
+        if watched is not None:
+            return Choice(outcome="cold", reason=watched)
         state = self._current_state()
         if state is None:
             return Choice(outcome="cold", reason=self._unfit)
