@@ -12,11 +12,11 @@ import contextlib
 import json
 import os
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .locks import ForkLock
 from .records import dataclass
 
 if TYPE_CHECKING:
@@ -77,17 +77,16 @@ class Reporter:
         work = environ.get("PREHEAT_WORK_DIR")
         self._file = Path(work) / "reports.jsonl" if work else None
         self._manifest = manifest
+        self._lock = ForkLock()
         self._begin()
         self._sender = self._sender_for(environ)
         atexit.register(self._at_exit)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._begin)
+        os.register_at_fork(after_in_child=self._begin)
 
     def _begin(self) -> None:
-        """As new, also in a forked child: it is a process of its own, reports for itself, and inherits no lock."""
+        """As new, also in a forked child: it is a process of its own, and reports for itself."""
         #: Calls that an artifact answered, since they were last sent; threads may lose a few, which no lock is worth.
         self.by_artifact = 0
-        self._lock = threading.Lock()
         self._said: set[tuple[str | None, ...]] = set()
         self._checks: set[tuple[str | None, ...]] = set()
         self._pid = os.getpid()

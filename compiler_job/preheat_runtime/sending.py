@@ -18,6 +18,8 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from .locks import ForkLock
+
 if TYPE_CHECKING:
     import http.client
     from collections.abc import Callable, Mapping
@@ -60,15 +62,15 @@ class Sender:
         self._model = environ.get("PREHEAT_MODEL", "")
         self._take_counts = take_counts
         self._tell = tell
+        self._lock = ForkLock()
         self.enabled = bool(self._url and environ.get(ENV_TOKEN))
         self._begin()
-        if self.enabled and hasattr(os, "register_at_fork"):
+        if self.enabled:
             os.register_at_fork(before=self._pause, after_in_parent=self._resume, after_in_child=self._begin)
 
     def _begin(self) -> None:
-        """As new, also in a forked child: neither the thread nor who held the lock is in it."""
+        """As new, also in a forked child: the thread is not in it."""
         self._waiting: deque[Mapping[str, object]] = deque()
-        self._lock = threading.Lock()
         self._paused = threading.Event()
         self._thread: threading.Thread | None = None
         self._importing = False

@@ -297,8 +297,8 @@ def test_forking_while_it_is_sent_does_not_hang(environ, monkeypatch):
     sender.send({"n": 1})
     pid = os.fork()
     if pid == 0:
-        sender._lock.acquire(timeout=5)
-        os._exit(0 if sender._thread is None and not sender._waiting else 1)
+        opened = sender._lock._lock.acquire(timeout=5)
+        os._exit(0 if opened and sender._thread is None and not sender._waiting else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     let_go.set()
     assert ended(sender)
