@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .locks import ForkLock
 from .records import dataclass
+from .variables import ENV_LOG, ENV_MODEL, ENV_REPORTS_URL, ENV_WORK_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -72,9 +73,9 @@ class Reporter:
     """Writes lines, each distinct one once, and has them sent. Thread-safe; never raises."""
 
     def __init__(self, environ: Mapping[str, str], *, manifest: str | None) -> None:
-        self._model = environ.get("PREHEAT_MODEL")
-        self._silent = environ.get("PREHEAT_LOG", "json") == "off"
-        work = environ.get("PREHEAT_WORK_DIR")
+        self._model = environ.get(ENV_MODEL)
+        self._silent = environ.get(ENV_LOG, "json") == "off"
+        work = environ.get(ENV_WORK_DIR)
         self._file = Path(work) / "reports.jsonl" if work else None
         self._manifest = manifest
         self._lock = ForkLock()
@@ -93,7 +94,7 @@ class Reporter:
         self._uncovered: Uncovered | None = None
 
     def _sender_for(self, environ: Mapping[str, str]) -> Sender | None:
-        if not environ.get("PREHEAT_REPORTS_URL"):
+        if not environ.get(ENV_REPORTS_URL):
             return None  # and nothing is imported for it
         from .sending import Sender
 

@@ -19,14 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .locks import ForkLock
+from .variables import ENV_MODEL, ENV_REPORTS_CA, ENV_REPORTS_TOKEN, ENV_REPORTS_URL
 
 if TYPE_CHECKING:
     import http.client
     from collections.abc import Callable, Mapping
-
-ENV_URL: Final = "PREHEAT_REPORTS_URL"
-ENV_TOKEN: Final = "PREHEAT_REPORTS_TOKEN"  # noqa: S105 - the path of a file
-ENV_CA: Final = "PREHEAT_REPORTS_CA"
 
 #: Records that wait; more are dropped.
 MAX_WAITING: Final = 64
@@ -56,14 +53,14 @@ class Sender:
 
         `tell` gives what else is to be said with these records and counts; `modules` in it says whose each shape is.
         """
-        self._url = environ.get(ENV_URL, "")
-        self._token = Path(environ.get(ENV_TOKEN, ""))
-        self._ca = environ.get(ENV_CA, "")
-        self._model = environ.get("PREHEAT_MODEL", "")
+        self._url = environ.get(ENV_REPORTS_URL, "")
+        self._token = Path(environ.get(ENV_REPORTS_TOKEN, ""))
+        self._ca = environ.get(ENV_REPORTS_CA, "")
+        self._model = environ.get(ENV_MODEL, "")
         self._take_counts = take_counts
         self._tell = tell
         self._lock = ForkLock()
-        self.enabled = bool(self._url and environ.get(ENV_TOKEN))
+        self.enabled = bool(self._url and environ.get(ENV_REPORTS_TOKEN))
         self._begin()
         if self.enabled:
             os.register_at_fork(before=self._pause, after_in_parent=self._resume, after_in_child=self._begin)
