@@ -176,13 +176,13 @@ def checks(name: str, folder: Path, rounds: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     spent, calls = [], []
     with torch.inference_mode():
-        choice = server._choose(args, {})
+        choice = server.chooser.choose(args, {})
         if choice.outcome != "hot":
             raise SystemExit(f"{name}: {choice.reason}")
         for _ in range(rounds):
             begin = time.thread_time()
             for _ in range(CALLS_IN_A_ROUND):
-                server._choose(args, {})
+                server.chooser.choose(args, {})
                 if block is not None:
                     choice.package.regions_check(block)
             spent.append((time.thread_time() - begin) / CALLS_IN_A_ROUND)

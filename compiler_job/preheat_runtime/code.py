@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .libraries import foreign_parts, release
-from .values import ValueDigest, is_opaque, top_package
+from .libraries import foreign_parts, is_opaque, release, top_package
+from .objects import ObjectDigest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ def is_users(value: Any) -> bool:
     return any(not is_opaque(name) and release(top_package(name)) is None for name in origins(value))
 
 
-class CodeDigest(ValueDigest):
+class CodeDigest(ObjectDigest):
     """A digest that may also hold classes and functions, which is what modules are made of."""
 
     def __init__(self, *, watch: Watch, modules: dict[int, str], tensors: dict[int, str]) -> None:

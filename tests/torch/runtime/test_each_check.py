@@ -162,7 +162,7 @@ def test_what_torch_compile_was_asked_for(hot, net, monkeypatch, arguments):
     served(X)
     assert asked == [arguments], "torch itself gets what the call asks for"
     monkeypatch.setattr(levers.Levers, "refusal", lambda self, arguments: None)
-    monkeypatch.setattr(serve, "_refused_arguments", lambda arguments: None)
+    monkeypatch.setattr(serve, "refused_arguments", lambda arguments: None)
     served = serve.serve(real, net, arguments)
     assert near(served(X), net(X))
     assert len(asked) == 1, "a package that was made with other settings answers, and nobody hears of it"

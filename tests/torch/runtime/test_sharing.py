@@ -189,7 +189,8 @@ def test_a_lock_held_while_forking_does_not_hold_the_child(hot, net, monkeypatch
     served = hot(net)
     server = served._preheat_server
     session = server._session
-    with held_by_another_thread(server._lock, session.reporter._lock, session.verifier._lock), torch.no_grad():
+    held = (server._lock, server.chooser._lock, session.reporter._lock, session.verifier._lock)
+    with held_by_another_thread(*held), torch.no_grad():
         assert in_a_child(lambda: near(served(X), net(X))) == 0
         # Without that it would find the lock taken, by nobody who is there to open it.
         monkeypatch.setattr(locks.ForkLock, "renew", lambda self: None)
