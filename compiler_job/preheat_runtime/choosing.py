@@ -76,7 +76,8 @@ class Chooser:
         self._session = session
         self._lock = ForkLock()
         self._state: ModuleState | None = None
-        self._fitting: tuple[Fitting, ...] = ()
+        self.fitting: tuple[Fitting, ...] = ()
+        """The candidates that are for this module as it was last described."""
         self._unfit = ""
         self._changes = 0
         self._failures: dict[Candidate, int] = {}
@@ -99,7 +100,7 @@ class Chooser:
         forbidden = process_reason()
         reasons, covered = [], False
         wrong: Choice | None = None
-        for fitting in self._fitting:
+        for fitting in self.fitting:
             matched = fitting.match(args, kwargs)
             if isinstance(matched, str):
                 reasons.append(f"{fitting.candidate.entry.bucket}: {matched}")
@@ -113,7 +114,7 @@ class Chooser:
             if isinstance(choice, Choice):
                 return choice
             reasons.append(f"{fitting.candidate.entry.bucket}: {choice}")
-        if not self._fitting:
+        if not self.fitting:
             return Choice(outcome="cold", reason=self._unfit)
         if wrong is not None:
             return wrong
@@ -162,13 +163,13 @@ class Chooser:
                 self._changes += 1
             if self._changes > MAX_CHANGES_IN_A_ROW:
                 self._unfit = "the module changes with every call"
-                self._fitting, self._state = (), None
+                self.fitting, self._state = (), None
                 return None
             try:
-                self._state, self._fitting, self._unfit = self._attach()
+                self._state, self.fitting, self._unfit = self._attach()
             except Exception as error:  # another thread may be changing the module; or it is too odd, now and later
                 self._changes += MAX_CHANGES_IN_A_ROW // 4
-                self._fitting, self._state = (), None
+                self.fitting, self._state = (), None
                 self._unfit = f"the module cannot be described: {type(error).__name__}: {error}"[:300]
             return self._state
 

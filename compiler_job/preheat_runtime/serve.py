@@ -211,9 +211,8 @@ class Server:
     def _report(self, choice: Choice, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float) -> None:
         """Count a call that no bucket is for, and say how a call was answered unless that was said before."""
         if choice.uncovered:
-            self._session.reporter.uncovered(
-                args, kwargs, self._fitting[0].candidate.entry.module if self._fitting else None
-            )
+            fitting = self.chooser.fitting
+            self._session.reporter.uncovered(args, kwargs, fitting[0].candidate.entry.module if fitting else None)
         elif choice.outcome in ("hot", "warm"):
             self._session.reporter.by_artifact += 1
         key = _key(choice)

@@ -175,7 +175,7 @@ for thread in threading.enumerate():
     if thread.name == "preheat-check":
         thread.join()
 from preheat_runtime import serve
-print([check.due for fitting in model._preheat_server.chooser._fitting for check in [fitting.check]])
+print([check.due for fitting in model._preheat_server.chooser.fitting for check in [fitting.check]])
 print(sorted(name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))))
 """
     )
