@@ -31,6 +31,7 @@ from preheat_compiler.report import Report, write_atomically
 from preheat_compiler.request import Request, read_request
 from preheat_compiler.resources import processors
 from preheat_compiler.verdict import TargetResult
+from preheat_runtime.variables import ENV_DISABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -196,7 +197,7 @@ def target_environment(work: Path) -> dict[str, str]:
         **os.environ,
         **{name: str(work / folder) for name, folder in folders.items()},
         "TORCHINDUCTOR_COMPILE_THREADS": str(processors()),
-        "PREHEAT_DISABLE": "1",
+        ENV_DISABLE: "1",
     }
 
 

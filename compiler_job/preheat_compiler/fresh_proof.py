@@ -20,7 +20,7 @@ from preheat_compiler.layout import compiler_runs, lay_out, shims
 from preheat_compiler.memory import MemoryGrowth, Peak, growth
 from preheat_compiler.prove import last_words, pod_environment, said_by_runtime
 from preheat_compiler.verdict import TargetError
-from preheat_runtime import policy
+from preheat_runtime import variables
 from preheat_runtime.compare import Difference
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class FreshProof:
             shutil.rmtree(place, ignore_errors=True)
             beside = self.work / f"eager-{turn}"
             plain, _ = self._run(
-                beside, compile_="no", compare="no", more={"PREHEAT_DISABLE": "1"}, sealed=not unsealed
+                beside, compile_="no", compare="no", more={variables.ENV_DISABLE: "1"}, sealed=not unsealed
             )
             shutil.rmtree(beside, ignore_errors=True)
             for one, seconds, peak in ((seen, served, peaks[1]), (plain, eager, peaks[0])):
@@ -116,11 +116,11 @@ class FreshProof:
         work = self._own(place, sealed=not unsealed) / "work"
         work.mkdir(parents=True)
         more = {
-            "PREHEAT_DIR": str(place / "preheat"),
-            "PREHEAT_WORK_DIR": str(work),
-            "PREHEAT_MODEL": self.request.name,
+            variables.ENV_DIR: str(place / "preheat"),
+            variables.ENV_WORK_DIR: str(work),
+            variables.ENV_MODEL: self.request.name,
             # Compared with eager here, and what is measured is to be the package's alone.
-            policy.VARIABLE: "verify=Never",
+            variables.ENV_SERVING: "verify=Never",
             "PYTHONPATH": os.pathsep.join(
                 filter(None, [str(place / "preheat" / "site"), os.environ.get("PYTHONPATH")])
             ),

@@ -25,7 +25,7 @@ import torch
 
 from preheat_runtime import identity as identities
 from preheat_runtime.levers import Levers
-from preheat_runtime.native import Library, NativeError
+from preheat_runtime.native import Library, NativeError, SharedObject
 from preheat_runtime.opened import OpenPackage
 from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, DimRange, PackageSpec, Target
 
@@ -329,7 +329,7 @@ def _take_library(archive: Path, library: Path) -> None:
 
 def _load(library: Path) -> Library:
     try:
-        return Library(library, runners=1)
+        return Library(SharedObject(library), runners=1)
     except NativeError as error:
         raise CompileFailed(f"the compiled library cannot be loaded: {error}") from error
 

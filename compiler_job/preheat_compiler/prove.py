@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from preheat_compiler.inputs import Sizes, build_call
 from preheat_compiler.verdict import TargetError
 from preheat_runtime.compare import Difference, difference
+from preheat_runtime.variables import ENV_DISABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -112,7 +113,7 @@ def pod_environment(place: Path, environment: Mapping[str, str]) -> dict[str, st
         "TORCHINDUCTOR_CACHE_DIR",
         "TRITON_CACHE_DIR",
         "TORCHINDUCTOR_COMPILE_THREADS",
-        "PREHEAT_DISABLE",
+        ENV_DISABLE,
         "CC",
         "CXX",
     ):

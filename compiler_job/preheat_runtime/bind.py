@@ -18,19 +18,20 @@ from torch.utils import _pytree as pytree
 from . import identity as identities
 from .calls import Matcher
 from .locks import ForkLock
-from .native import Library
+from .native import Library, SharedObject
 from .package import ConstSpec, const_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from .package import CallSpec, Identity, PackageSpec, Target
+    from .package import Identity, PackageSpec, Target
 
 _data_ptr = torch.Tensor.data_ptr
 # Asked at every call, and at every region of it.
 _function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
 _transform, _tracing = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
+_any_global_hook, _forward_ad = torch.nn.modules.module._has_any_global_hook, torch.autograd.forward_ad
 #: A module that other threads change is looked at so often before the call goes to torch.
 ATTEMPTS = 3
 #: torch's own loop over the addresses of many tensors, made for CUDA graphs; not in every version.
@@ -58,6 +59,8 @@ class ModuleState:
         # Each once: torch's guard never holds for a tensor that it is given twice, as tied weights would be.
         self._tensors = list({id(tensor): tensor for tensor in self._described.tensors.values()}.values())
         self._addresses = list(map(_data_ptr, self._tensors))
+        self.addresses = dict(zip(map(id, self._tensors), self._addresses, strict=True))
+        """Where each parameter and buffer was when it was looked at, by its id."""
         self._indices = list(range(len(self._tensors)))
         self._guards = {mode: self._guard(mode) for mode in (False, True)}
         self.requires_grad = any(tensor.requires_grad for tensor in self._tensors)
@@ -68,11 +71,6 @@ class ModuleState:
             tensor is self.tensors[path] for path, tensor in again.tensors.items()
         )
         return same and again.identity == self.identity and self.unchanged()
-
-    @property
-    def addresses(self) -> dict[int, int]:
-        """Where each parameter and buffer was when it was looked at, by its id."""
-        return dict(zip(map(id, self._tensors), self._addresses, strict=True))
 
     def _guard(self, inference: bool) -> Callable[..., bool] | None:
         """torch's own C++ check of type, dtype, device, sizes, strides and keys, for one of the two modes."""
@@ -121,6 +119,13 @@ class ModuleState:
         return identities.difference(self.identity, target.identity)
 
 
+def watched_reason() -> str | None:
+    """Why tensors must not even be looked at right now: their sizes may be tensors, and whatever is done to them is noted."""
+    if _tracing() is not None or torch.compiler.is_compiling():
+        return "the call is being traced"
+    return None if _transform() is None else "a functorch transform is active"
+
+
 def process_reason() -> str | None:
     """What about the process forbids compiled code right now: modes that it would ignore. None when nothing does.
 
@@ -128,13 +133,12 @@ def process_reason() -> str | None:
     """
     if _function_modes() or _dispatch_modes():
         return "a torch function or dispatch mode is active (a default device is one)"
-    if _transform() is not None:
-        return "a functorch transform is active"
-    if _tracing() is not None or torch.compiler.is_compiling():
-        return "the call is being traced"
-    if torch.nn.modules.module._has_any_global_hook():
+    watched = watched_reason()
+    if watched is not None:
+        return watched
+    if _any_global_hook():
         return "there are global module hooks"
-    if torch.autograd.forward_ad._current_level >= 0:
+    if _forward_ad._current_level >= 0:
         return "forward-mode gradients are computed"
     # torch.compiler.set_stance, as of a torch._dynamo that is there.
     stance = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
@@ -143,19 +147,37 @@ def process_reason() -> str | None:
     return None
 
 
+class Code:
+    """One package's library, and what its outputs become: once, for however many submodules it answers."""
+
+    def __init__(self, spec: PackageSpec, directory: Path) -> None:
+        self.spec = spec
+        self.rebuild = _output_builder(spec)
+        self._path = directory / spec.library
+        self._lock = ForkLock()
+        self._opened: SharedObject | None = None
+
+    def library(self) -> Library:
+        """A container of its own. Raises NativeError, or Mismatch when the files do not fit each other."""
+        with self._lock:
+            if self._opened is None:
+                self._opened = SharedObject(self._path)
+        library = Library(self._opened)
+        if library.outputs != self.spec.library_outputs:
+            raise Mismatch(f"the library has {library.outputs} outputs, target.json says {self.spec.library_outputs}")
+        return library
+
+
 class BoundCode:
     """Compiled code with the weights of the module, or of the submodule at `path`. `match` first, then `run` what it gave.
 
     Whether the module is the one that was compiled is the caller's to know.
     """
 
-    def __init__(
-        self, spec: PackageSpec, call: CallSpec, directory: Path, module: torch.nn.Module, state: ModuleState, path: str = ""
-    ) -> None:  # fmt: skip
-        self._spec = spec
-        self._path = directory / spec.library
-        self._matcher = Matcher(call, module.forward)
-        self._rebuild = _output_builder(spec)
+    def __init__(self, code: Code, matcher: Matcher, state: ModuleState, path: str = "") -> None:
+        self.match = matcher.match
+        self._code = code
+        self._rebuild = code.rebuild
         self._prefix = f"{path}." if path else ""
         self._state = state
         self._lock = ForkLock()
@@ -169,22 +191,16 @@ class BoundCode:
             return self._library
 
     def _bind(self) -> Library:
-        library = Library(self._path)
-        if library.outputs != self._spec.library_outputs:
-            raise Mismatch(f"the library has {library.outputs} outputs, target.json says {self._spec.library_outputs}")
-        paths = dict(self._spec.constants)
+        library = self._code.library()
+        paths = dict(self._code.spec.constants)
         if library.constants.keys() != paths.keys():
             raise Mismatch("the library's constants are not those of target.json")
         tensors = {name: self._state.tensors[self._prefix + path] for name, path in paths.items()}
         library.bind(tensors)
-        at = self._state.addresses
-        if any(library.bound[name] != at[id(tensor)] for name, tensor in tensors.items()):
+        bound, at = library.bound, self._state.addresses
+        if any(bound[name] != at[id(tensor)] for name, tensor in tensors.items()):
             raise Mismatch("weights were replaced while they were bound")
         return library
-
-    def match(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
-        """The tensors to run, or why this call is not one that was compiled."""
-        return self._matcher.match(args, kwargs)
 
     def run(self, tensors: list[torch.Tensor]) -> Any:
         """The module's output. Raises NativeError, or Mismatch when the files do not fit each other."""
@@ -206,7 +222,7 @@ class BoundPackage:
         reason = state.against(target)
         if reason is not None:
             raise Mismatch(reason)
-        self._code = BoundCode(target.package, target.call, directory, module, state)
+        self._code = BoundCode(Code(target.package, directory), Matcher(target.call, module.forward), state)
         self.match = self._code.match
 
     def answer(self, tensors: list[torch.Tensor], _args: tuple[Any, ...], _kwargs: Mapping[str, Any]) -> Any:

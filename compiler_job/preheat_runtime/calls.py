@@ -24,6 +24,7 @@ _TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _dispatch_keys = torch._C._dispatch_keys
 
 
+@functools.lru_cache(maxsize=1)
 def _plain_keys() -> tuple[Any, ...]:
     """Dispatch keys of ordinary CPU tensors, with autograd's and without (made in inference mode).
 
@@ -48,7 +49,6 @@ class Matcher:
         if [entry.parameter for entry in spec.arguments] != [entry.name for entry in parameters]:
             raise ValueError("the module's forward takes other parameters than the compiled one")
         self._specs = spec.arguments
-        self._orders = [entry.order for entry in spec.tensors]
         self._arguments = [
             (entry.parameter, _check(entry, dims, parameter.default))
             for entry, parameter in zip(spec.arguments, parameters, strict=True)
@@ -87,19 +87,15 @@ class Matcher:
             reason = check(value, sizes, tensors)
             if reason is not None:
                 return f"argument {name}: {reason}"
-        return [_canonical(tensor, order) for tensor, order in zip(tensors, self._orders, strict=True)]
+        return tensors
 
 
-def _canonical(tensor: torch.Tensor, order: str) -> torch.Tensor:
-    """The same memory with the strides compiled code expects: those of dimensions of size one are arbitrary.
+def _as_compiled(tensor: torch.Tensor, stride: tuple[int, ...], order: torch.memory_format) -> torch.Tensor | None:
+    """The same memory with the strides that compiled code expects, or None where it lies in another order.
 
-    numpy gives a new axis the stride 0, for one.
+    The strides of dimensions of size one are arbitrary: numpy gives a new axis the stride 0, for one.
     """
-    shape = tensor.shape
-    if 1 not in shape:
-        return tensor
-    stride = _row_major(shape) if order == "contiguous_format" else _channels_last(shape)
-    return tensor if tensor.stride() == stride else tensor.as_strided(shape, stride)
+    return tensor.as_strided(tensor.shape, stride) if tensor.is_contiguous(memory_format=order) else None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -169,6 +165,8 @@ def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Check:
     fixed = entry.shape if all(isinstance(size, int) for size in entry.shape) else None
     ordinary, inference = _plain_keys()
     order = getattr(torch, entry.order)
+    stride_of = _row_major if order is torch.contiguous_format else _channels_last
+    fixed_stride = None if fixed is None else stride_of(torch.Size(fixed))
 
     def check(value: Any, sizes: dict[str, int], tensors: list[torch.Tensor]) -> str | None:
         if type(value) not in _TENSOR_TYPES:
@@ -187,10 +185,13 @@ def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Check:
                 if not fits:
                     return f"has shape {tuple(shape)}, compiled for {_shown(entry.shape, dims)}"
         kind = _dispatch_keys(value)
-        if kind != ordinary and kind != inference:
+        if not (kind == ordinary or kind == inference):  # noqa: SIM109 (a tuple of them would be made each time)
             return f"is not an ordinary tensor on {entry.device} ({value.device}, {value.layout})"
-        if not value.is_contiguous(memory_format=order):
-            return "is not contiguous" if order is torch.contiguous_format else f"is not in {entry.order} order"
+        stride = fixed_stride or stride_of(shape)
+        if value.stride() != stride:
+            value = _as_compiled(value, stride, order)
+            if value is None:
+                return "is not contiguous" if order is torch.contiguous_format else f"is not in {entry.order} order"
         tensors.append(value)
         return None
 

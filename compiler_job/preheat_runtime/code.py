@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .libraries import foreign_parts, release
-from .values import ValueDigest, is_opaque, top_package
+from .libraries import foreign_parts, is_opaque, release, top_package
+from .objects import ObjectDigest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ def is_users(value: Any) -> bool:
     return any(not is_opaque(name) and release(top_package(name)) is None for name in origins(value))
 
 
-class CodeDigest(ValueDigest):
+class CodeDigest(ObjectDigest):
     """A digest that may also hold classes and functions, which is what modules are made of."""
 
     def __init__(self, *, watch: Watch, modules: dict[int, str], tensors: dict[int, str]) -> None:
@@ -225,20 +225,24 @@ def patched_torch(watch: Watch) -> Iterator[tuple[str, Callable[..., Any]]]:
 
     Some names are torch's own second names of a function, the same in every process.
     """
+    # Lists of them first: another thread may import something meanwhile.
     for space, members in (("torch", torch.__dict__), ("torch.nn.functional", torch.nn.functional.__dict__)):
-        for name, item in sorted(members.items(), key=lambda pair: pair[0]):
-            if type(item) in _FUNCTIONS and name != "compile":
-                watch.add_name(members, name)
-                if _is_odd(name, item):
-                    yield f"{space}.{name}", item
+        functions = [pair for pair in list(members.items()) if type(pair[1]) in _FUNCTIONS and pair[0] != "compile"]
+        watch.add_names(members, [name for name, _ in functions])
+        yield from _odd(space, functions)
     for kind in (torch.Tensor, torch.nn.Module):
         watch.add_class(kind)
-        for name, item in sorted(kind.__dict__.items()):
-            if type(item) in _FUNCTIONS and _is_odd(name, item):
-                yield f"torch.{kind.__name__}.{name}", item
+        functions = [pair for pair in list(kind.__dict__.items()) if type(pair[1]) in _FUNCTIONS]
+        yield from _odd(f"torch.{kind.__name__}", functions)
+
+
+def _odd(space: str, functions: list[tuple[str, Any]]) -> Iterator[tuple[str, Callable[..., Any]]]:
+    for name, item in sorted([each for each in functions if _is_odd(*each)], key=lambda pair: pair[0]):
+        yield f"{space}.{name}", item
 
 
 def _is_odd(name: str, item: Any) -> bool:
-    if (item.__module__ or "").startswith("torch._dynamo"):
-        return False  # with its first compile it counts how many modules are made
-    return item.__name__ != name or (type(item) is types.FunctionType and not all(map(is_opaque, origins(item))))
+    if item.__name__ == name and (type(item) is not types.FunctionType or all(map(is_opaque, origins(item)))):
+        return False
+    # With its first compile it counts how many modules are made.
+    return not (item.__module__ or "").startswith("torch._dynamo")

@@ -12,11 +12,13 @@ import os
 import sys
 from typing import Any
 
+from .variables import ENV_DIR, ENV_DISABLE, ENV_LOG
+
 
 def autoload() -> None:
     """Put Preheat in front of `torch.compile`. Does nothing without PREHEAT_DIR or with PREHEAT_DISABLE; never raises."""
     try:
-        if os.environ.get("PREHEAT_DIR") and os.environ.get("PREHEAT_DISABLE", "0") in ("", "0"):
+        if os.environ.get(ENV_DIR) and os.environ.get(ENV_DISABLE, "0") in ("", "0"):
             _install(sys.modules["torch"])
     except Exception as error:
         _complain("the hook failed", error)
@@ -47,5 +49,5 @@ def _install(torch: Any) -> None:
 
 def _complain(what: str, error: Exception) -> None:
     # The reporter may be what failed; a plain line must do.
-    if os.environ.get("PREHEAT_LOG", "json") != "off" and sys.stderr is not None:
+    if os.environ.get(ENV_LOG, "json") != "off" and sys.stderr is not None:
         sys.stderr.write(f"preheat: {what}: {type(error).__name__}: {error}\n")

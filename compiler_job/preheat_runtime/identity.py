@@ -20,11 +20,12 @@ from .records import dataclass
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Mapping
 
 #: What every nn.Module has and what does not change what it computes; hooks are looked at on their own. The real
 #: torch.compile leaves marks on a module, and a call that went there must not make the next one miss its package.
 _BOILERPLATE = frozenset(torch.nn.Module().__dict__) - {"training"} | {"_compiled_call_impl", "_is_torch_compile"}
+_NOT_ITS_OWN = _BOILERPLATE | OF_THE_PROCESS
 #: Mark of the functions that we put into a module's `_compiled_call_impl`: they compute what the module does.
 OURS = "_preheat_call"
 HOOK_DICTS = (
@@ -61,7 +62,8 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
     tree = list(module.named_modules(remove_duplicate=False))
     for path, part in tree:
         paths.setdefault(id(part), path)
-    tensors = dict(_tensors(module))
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    tensors = {**parameters, **dict(module.named_buffers(remove_duplicate=False))}
     places: dict[int, str] = {}
     for path, tensor in tensors.items():
         places.setdefault(id(tensor), path)
@@ -101,7 +103,7 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
     return Described(
         identity=Identity(
             modules=modules,
-            tensors=_tensor_identities(module, tensors),
+            tensors=_tensor_identities(tensors, parameters.keys()),
             patches=patches,
             unknown=tuple(unknown + more),
         ),
@@ -123,10 +125,11 @@ def _digest(digest: CodeDigest, fill: Callable[[CodeDigest], None]) -> tuple[str
 
 def _add_attributes(digest: CodeDigest, part: torch.nn.Module, path: str, without: Collection[tuple[str, str]]) -> None:
     digest.put("same as", path)
-    for name, value in sorted(part.__dict__.items()):
-        if name not in _BOILERPLATE and name not in OF_THE_PROCESS and (path, name) not in without:
+    held = part.__dict__
+    for name in sorted(held.keys() - _NOT_ITS_OWN):
+        if (path, name) not in without:
             digest.put(name)
-            digest.value(value)
+            digest.value(held[name])
 
 
 def _add_patches(digest: CodeDigest) -> None:
@@ -135,26 +138,25 @@ def _add_patches(digest: CodeDigest) -> None:
         digest.value(function)
 
 
-def _tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from module.named_parameters(remove_duplicate=False)
-    yield from module.named_buffers(remove_duplicate=False)
-
-
-def _tensor_identities(module: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> dict[str, TensorIdentity]:
-    parameters = {path for path, _ in module.named_parameters(remove_duplicate=False)}
+def _tensor_identities(tensors: Mapping[str, torch.Tensor], parameters: Collection[str]) -> dict[str, TensorIdentity]:
     first: dict[int, str] = {}
+    words: dict[Any, str] = {}  # many tensors, of few dtypes and devices
     found = {}
     for path, tensor in tensors.items():
         tied = first.setdefault(id(tensor), path)
         strided = tensor.layout is torch.strided
+        dtype, device = tensor.dtype, tensor.device
+        if dtype not in words:
+            words[dtype] = str(dtype).removeprefix("torch.")
+        if device not in words:
+            words[device] = str(device)
         found[path] = TensorIdentity(
             kind="parameter" if path in parameters else "buffer",
             shape=tuple(tensor.shape),
-            stride=tuple(tensor.stride()) if strided else (),
+            stride=tensor.stride() if strided else (),
             # A subclass (quantised, distributed, lazy) computes something else than its dtype tells.
-            dtype=str(tensor.dtype).removeprefix("torch.")
-            + ("" if _is_plain(tensor) else f" {type(tensor).__qualname__}"),
-            device=str(tensor.device),
+            dtype=words[dtype] if _is_plain(tensor) else f"{words[dtype]} {type(tensor).__qualname__}",
+            device=words[device],
             tied_to=None if tied == path else tied,
         )
     return found
@@ -171,6 +173,8 @@ def difference(pod: Identity, artifact: Identity) -> str | None:
         return f"submodule {min(extra)!r} is new" if extra else f"submodule {min(absent)!r} is missing"
     for path, theirs in artifact.modules.items():
         mine = pod.modules[path]
+        if mine.__dict__ == theirs.__dict__:  # past the records' own comparing, which is not written in C
+            continue
         name = f"submodule {path!r}" if path else "the module"
         if mine.class_name != theirs.class_name:
             return f"{name} is a {mine.class_name}, artifact has {theirs.class_name}"
@@ -183,6 +187,8 @@ def difference(pod: Identity, artifact: Identity) -> str | None:
         return f"parameter or buffer {odd!r} exists only in {'the pod' if odd in pod.tensors else 'the artifact'}"
     for path, expected in artifact.tensors.items():
         found = pod.tensors[path]
+        if found.__dict__ == expected.__dict__:
+            continue
         for aspect in ("kind", "shape", "dtype", "device", "tied_to"):
             if getattr(found, aspect) != getattr(expected, aspect):
                 return f"{path} has {aspect} {getattr(found, aspect)}, artifact has {getattr(expected, aspect)}"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PLAIN_MODE = "default"
+_any_autocast = torch._C._is_any_autocast_enabled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ class Levers:
     def autocast_reason(self, device: str) -> str | None:
         """Why autocast, as it is now, is not as it was compiled in, in words. Cheap: it is asked at every call."""
         if self.autocast is None:
-            return "autocast is on" if torch._C._is_any_autocast_enabled() else None
+            return "autocast is on" if _any_autocast() else None
         if not torch.is_autocast_enabled(device):
             return f"autocast is off, compiled with {self.autocast}"
         now = str(torch.get_autocast_dtype(device)).removeprefix("torch.")

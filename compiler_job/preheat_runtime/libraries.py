@@ -22,8 +22,23 @@ if TYPE_CHECKING:
 #: arguments that a diffusers model was not given, in a set's order.
 OF_THE_PROCESS = frozenset({"_original_object_hash", "_no_split_modules", "_use_default_values"})
 
+#: Large libraries that a model does not change; their version stands for their content.
+OPAQUE_PACKAGES = frozenset({"torch", "numpy", "scipy", "sympy", "triton", "PIL", "preheat_runtime"})
+
 #: Registries are dicts in attributes of objects or classes; deeper than that nobody looks.
 _DEPTH = 3
+
+
+def top_package(module_name: str | None) -> str:
+    """First part of a dotted module name."""
+    return (module_name or "").partition(".")[0]
+
+
+@functools.lru_cache(maxsize=4096)
+def is_opaque(module_name: str | None) -> bool:
+    """Whether code of this module is taken by name instead of by content."""
+    top = top_package(module_name)
+    return top in OPAQUE_PACKAGES or top in sys.stdlib_module_names
 
 
 @functools.lru_cache(maxsize=1024)

@@ -1,7 +1,8 @@
 """Locks that a forked child finds open.
 
 Why it exists: servers load a model, answer once to warm up, and fork their workers. A lock that another thread held at
-that moment would stay locked in the child for ever, and the child's first call would hang.
+that moment would stay locked in the child for ever, and the child's first call would hang. All locks of this package are
+of this kind, and are opened before anything else of ours runs in the child: hooks run in the order in which they were registered.
 """
 
 from __future__ import annotations

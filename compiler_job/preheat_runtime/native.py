@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from .environment import CHECK_INPUTS
+from .records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,52 +56,84 @@ def default_runners() -> int:
     return max(2, min(8, os.cpu_count() or 2))
 
 
-class Library:
-    """A loaded `model.so` with one container. Call `bind` once before `run`: running unbound crashes the process.
+class SharedObject:
+    """A `model.so` in this process: opened once, however many containers are made of it."""
 
-    Thread-safe in `run`. To bind other weights make another Library, since calls may be running in this one.
-    """
-
-    def __init__(self, path: Path, *, runners: int | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         # Read by the library once, at its first run, and the cheapest guard against silent nonsense there is.
         os.environ.setdefault(*CHECK_INPUTS)
-        self._container = ctypes.c_void_p()
-        self._bound: list[torch.Tensor] = []
         try:
-            self._library = ctypes.CDLL(str(path))
-            self._call = {name: getattr(self._library, f"AOTInductorModelContainer{name}") for name in _FUNCTIONS}
-            self._last_error = self._library.AOTInductorGetLastError
+            library = ctypes.CDLL(str(path))
+            self.call = {name: getattr(library, f"AOTInductorModelContainer{name}") for name in _FUNCTIONS}
+            self._last_error = library.AOTInductorGetLastError
         except (OSError, AttributeError) as error:
             raise NativeError(f"{path.name} cannot be used: {error}") from error
         size, void = ctypes.c_size_t, ctypes.c_void_p
-        self._run = self._call["Run"]
-        self._run.argtypes = [void, void, size, void, size, void, void]
-        self._check(
-            self._call["CreateWithDevice"](
-                ctypes.byref(self._container), size(runners or default_runners()), b"cpu", None
-            )
-        )
-        self.constants: dict[str, str] = {}
-        for index in range(self._count("GetNumConstants")):
-            name, original = ctypes.c_char_p(), ctypes.c_char_p()
-            self._check(self._call["GetConstantName"](self._container, size(index), ctypes.byref(name)))
-            self._check(self._call["GetConstantOriginalFQN"](self._container, size(index), ctypes.byref(original)))
-            self.constants[(name.value or b"").decode()] = (original.value or b"").decode()
-        self.inputs = self._count("GetNumInputs")
-        self.outputs = self._count("GetNumOutputs")
-        self._input_array = void * self.inputs
-        self._output_array = void * self.outputs
+        self.call["Run"].argtypes = [void, void, size, void, size, void, void]
+        self._interface: Interface | None = None
 
-    def _count(self, function: str) -> int:
-        number = ctypes.c_size_t()
-        self._check(self._call[function](self._container, ctypes.byref(number)))
-        return number.value
-
-    def _check(self, code: int) -> None:
+    def check(self, code: int) -> None:
+        """Raise NativeError, with the library's own words, unless the call that returned `code` succeeded."""
         if code:
             message = ctypes.c_char_p()
             self._last_error(ctypes.byref(message))
             raise NativeError((message.value or b"no message").decode(errors="replace").strip())
+
+    def interface(self, container: ctypes.c_void_p) -> Interface:
+        """What it says of itself, asked of the first container: all of them say the same."""
+        if self._interface is None:
+            self._interface = _interface(self, container)
+        return self._interface
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interface:
+    """What a library says of itself: its constants' names and what they were called in the module, inputs and outputs."""
+
+    constants: Mapping[str, str]
+    inputs: int
+    outputs: int
+
+
+def _interface(code: SharedObject, container: ctypes.c_void_p) -> Interface:
+    def count(function: str) -> int:
+        number = ctypes.c_size_t()
+        code.check(code.call[function](container, ctypes.byref(number)))
+        return number.value
+
+    def text(function: str, index: int) -> str:
+        found = ctypes.c_char_p()
+        code.check(code.call[function](container, ctypes.c_size_t(index), ctypes.byref(found)))
+        return (found.value or b"").decode()
+
+    return Interface(
+        constants={
+            text("GetConstantName", index): text("GetConstantOriginalFQN", index) for index in range(count("GetNumConstants"))
+        },
+        inputs=count("GetNumInputs"),
+        outputs=count("GetNumOutputs"),
+    )  # fmt: skip
+
+
+class Library:
+    """One container of a `model.so`. Call `bind` once before `run`: running unbound crashes the process.
+
+    Thread-safe in `run`. To bind other weights make another Library, since calls may be running in this one.
+    """
+
+    def __init__(self, code: SharedObject, *, runners: int | None = None) -> None:
+        self._container = ctypes.c_void_p()
+        self._code = code
+        self._bound: list[torch.Tensor] = []
+        self._run = code.call["Run"]
+        code.check(
+            code.call["CreateWithDevice"](
+                ctypes.byref(self._container), ctypes.c_size_t(runners or default_runners()), b"cpu", None
+            )
+        )
+        told = code.interface(self._container)
+        self.constants, self.inputs, self.outputs = told.constants, told.inputs, told.outputs
+        self._input_array, self._output_array = ctypes.c_void_p * self.inputs, ctypes.c_void_p * self.outputs
 
     def bind(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Point every constant at a tensor, by the library's own names, without a copy.
@@ -117,8 +150,8 @@ class Library:
         entries = (_ConstantEntry * len(names))(
             *(_ConstantEntry(name.encode(), handle) for name, handle in zip(names, handles, strict=True))
         )
-        self._check(
-            self._call["UpdateUserManagedConstantBufferPairs"](
+        self._code.check(
+            self._code.call["UpdateUserManagedConstantBufferPairs"](
                 self._container, entries, ctypes.c_size_t(len(names)), ctypes.c_bool(False), ctypes.c_bool(True)
             )
         )
@@ -136,13 +169,13 @@ class Library:
             raise NativeError(f"the library takes {self.inputs} inputs, not {len(inputs)}")
         given = self._input_array(*_handles(inputs))
         results = self._output_array()
-        self._check(self._run(self._container, given, self.inputs, results, self.outputs, None, None))
+        self._code.check(self._run(self._container, given, self.inputs, results, self.outputs, None, None))
         made = iter(_tensors([handle for handle in results if handle]))
         return [next(made) if handle else None for handle in results]
 
     def __del__(self) -> None:
-        if self._container and hasattr(self, "_call"):
-            self._call["Delete"](self._container)
+        if self._container:
+            self._code.call["Delete"](self._container)
 
 
 def _handles(tensors: Sequence[torch.Tensor]) -> list[int]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .records import dataclass
+from .variables import ENV_SERVING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-VARIABLE = "PREHEAT_SERVING"
 #: What each word may be, the default first; in the order in which they are written.
 WORDS: Mapping[str, tuple[str, ...]] = {
     "onMiss": ("Compile", "Eager", "Fail"),
@@ -44,7 +44,7 @@ def read(environ: Mapping[str, str]) -> tuple[Serving, str | None]:
     """The policy of this process, and what of PREHEAT_SERVING cannot be understood, in words; that is as by default."""
     values = {name: allowed[0] for name, allowed in WORDS.items()}
     wrong = []
-    for entry in filter(None, environ.get(VARIABLE, "").split(",")):
+    for entry in filter(None, environ.get(ENV_SERVING, "").split(",")):
         name, _, value = entry.partition("=")
         if value in WORDS.get(name, ()):
             values[name] = value
@@ -54,7 +54,10 @@ def read(environ: Mapping[str, str]) -> tuple[Serving, str | None]:
     if not wrong:
         return serving, None
     known = "; ".join(f"{name}={'|'.join(allowed)}" for name, allowed in WORDS.items())
-    return serving, f"{VARIABLE}: {', '.join(map(repr, wrong))[:300]} is not one of {known}, so the default holds there"
+    return (
+        serving,
+        f"{ENV_SERVING}: {', '.join(map(repr, wrong))[:300]} is not one of {known}, so the default holds there",
+    )
 
 
 def not_served(model: str | None, reason: str) -> NotServed:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .bind import BoundCode, BoundPackage, Mismatch, grad_reason, process_reason
+from .bind import BoundCode, BoundPackage, Code, Mismatch, grad_reason, process_reason
 from .calls import Matcher
 from .identity import OURS
 from .native import NativeError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .bind import ModuleState
-    from .package import Target
+    from .package import CallSpec, Target
 
 
 class _Active(threading.local):
@@ -73,10 +73,11 @@ class _Region:
     """The code of one submodule. A call that is not one that was compiled runs as it is, and is noted."""
 
     def __init__(self, code: BoundCode, block: torch.nn.Module, path: str, package: RegionalPackage) -> None:
-        self._code = code
+        self._match, self._run = code.match, code.run
         self._block = block
         self._path = path
         self._package = package
+        self._state = package.state
         self._broken: str | None = None
 
     def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
@@ -84,8 +85,8 @@ class _Region:
         reason = self._broken or self._package.forbidden()
         if reason is not None:
             return reason
-        tensors = self._code.match(args, kwargs)
-        return tensors if isinstance(tensors, str) else grad_reason(self._package.state, tensors) or tensors
+        tensors = self._match(args, kwargs)
+        return tensors if isinstance(tensors, str) else grad_reason(self._state, tensors) or tensors
 
     def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         tensors = self.check(args, kwargs)
@@ -93,7 +94,7 @@ class _Region:
             self._package.missed.setdefault(self._path, tensors)
             return self._block._call_impl(*args, **kwargs)
         try:
-            return self._code.run(tensors)
+            return self._run(tensors)
         except (NativeError, Mismatch) as error:
             self._broken = f"{type(error).__name__}: {error}"[:300]
             self._package.missed[self._path] = self._broken
@@ -122,10 +123,12 @@ class RegionalPackage:
         self._target = target
         self._regions: dict[int, _Region] = {}
         for region in target.regions:
+            code = Code(region.package, directory)
+            matchers: dict[type, Matcher] = {}
             for path in region.paths:
                 block = module.get_submodule(path)
-                code = BoundCode(region.package, region.call, directory, block, state, path)
-                self._regions[id(block)] = _Region(code, block, path, self)
+                matcher = _matcher(region.call, block, matchers)
+                self._regions[id(block)] = _Region(BoundCode(code, matcher, state, path), block, path, self)
 
     def forbidden(self) -> str | None:
         """Why no region may answer now: the module's own Python may enter modes of its own."""
@@ -159,6 +162,16 @@ class RegionalPackage:
             return module._call_impl(*args, **kwargs)
         finally:
             _active.regions = before
+
+
+def _matcher(call: CallSpec, block: torch.nn.Module, known: dict[type, Matcher]) -> Matcher:
+    """What the calls of a region look like: a matter of its class, unless this one's `forward` is its own."""
+    if "forward" in block.__dict__:
+        return Matcher(call, block.forward)
+    kind = type(block)
+    if kind not in known:
+        known[kind] = Matcher(call, block.forward)
+    return known[kind]
 
 
 def open_package(

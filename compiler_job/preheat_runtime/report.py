@@ -12,12 +12,13 @@ import contextlib
 import json
 import os
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .locks import ForkLock
 from .records import dataclass
+from .variables import ENV_LOG, ENV_MODEL, ENV_REPORTS_URL, ENV_WORK_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -72,29 +73,28 @@ class Reporter:
     """Writes lines, each distinct one once, and has them sent. Thread-safe; never raises."""
 
     def __init__(self, environ: Mapping[str, str], *, manifest: str | None) -> None:
-        self._model = environ.get("PREHEAT_MODEL")
-        self._silent = environ.get("PREHEAT_LOG", "json") == "off"
-        work = environ.get("PREHEAT_WORK_DIR")
+        self._model = environ.get(ENV_MODEL)
+        self._silent = environ.get(ENV_LOG, "json") == "off"
+        work = environ.get(ENV_WORK_DIR)
         self._file = Path(work) / "reports.jsonl" if work else None
         self._manifest = manifest
+        self._lock = ForkLock()
         self._begin()
         self._sender = self._sender_for(environ)
         atexit.register(self._at_exit)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._begin)
+        os.register_at_fork(after_in_child=self._begin)
 
     def _begin(self) -> None:
-        """As new, also in a forked child: it is a process of its own, reports for itself, and inherits no lock."""
+        """As new, also in a forked child: it is a process of its own, and reports for itself."""
         #: Calls that an artifact answered, since they were last sent; threads may lose a few, which no lock is worth.
         self.by_artifact = 0
-        self._lock = threading.Lock()
         self._said: set[tuple[str | None, ...]] = set()
         self._checks: set[tuple[str | None, ...]] = set()
         self._pid = os.getpid()
         self._uncovered: Uncovered | None = None
 
     def _sender_for(self, environ: Mapping[str, str]) -> Sender | None:
-        if not environ.get("PREHEAT_REPORTS_URL"):
+        if not environ.get(ENV_REPORTS_URL):
             return None  # and nothing is imported for it
         from .sending import Sender
 

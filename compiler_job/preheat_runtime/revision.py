@@ -15,6 +15,7 @@ from .fingerprint import Fingerprint, reasons_against
 from .manifest import Manifest, ManifestError, digest_of
 from .package import TARGET_FILE, Target
 from .records import dataclass
+from .variables import ENV_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +58,7 @@ class Revision:
 
 def load(environ: Mapping[str, str]) -> Revision:
     """Read the revision in PREHEAT_DIR. Never raises for what is or is not there; costs a few milliseconds."""
-    root = Path(environ["PREHEAT_DIR"])
+    root = Path(environ[ENV_DIR])
     try:
         data = (root / "revision" / "manifest.json").read_bytes()
     except OSError:

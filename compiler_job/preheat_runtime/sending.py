@@ -18,13 +18,12 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from .locks import ForkLock
+from .variables import ENV_MODEL, ENV_REPORTS_CA, ENV_REPORTS_TOKEN, ENV_REPORTS_URL
+
 if TYPE_CHECKING:
     import http.client
     from collections.abc import Callable, Mapping
-
-ENV_URL: Final = "PREHEAT_REPORTS_URL"
-ENV_TOKEN: Final = "PREHEAT_REPORTS_TOKEN"  # noqa: S105 - the path of a file
-ENV_CA: Final = "PREHEAT_REPORTS_CA"
 
 #: Records that wait; more are dropped.
 MAX_WAITING: Final = 64
@@ -54,21 +53,21 @@ class Sender:
 
         `tell` gives what else is to be said with these records and counts; `modules` in it says whose each shape is.
         """
-        self._url = environ.get(ENV_URL, "")
-        self._token = Path(environ.get(ENV_TOKEN, ""))
-        self._ca = environ.get(ENV_CA, "")
-        self._model = environ.get("PREHEAT_MODEL", "")
+        self._url = environ.get(ENV_REPORTS_URL, "")
+        self._token = Path(environ.get(ENV_REPORTS_TOKEN, ""))
+        self._ca = environ.get(ENV_REPORTS_CA, "")
+        self._model = environ.get(ENV_MODEL, "")
         self._take_counts = take_counts
         self._tell = tell
-        self.enabled = bool(self._url and environ.get(ENV_TOKEN))
+        self._lock = ForkLock()
+        self.enabled = bool(self._url and environ.get(ENV_REPORTS_TOKEN))
         self._begin()
-        if self.enabled and hasattr(os, "register_at_fork"):
+        if self.enabled:
             os.register_at_fork(before=self._pause, after_in_parent=self._resume, after_in_child=self._begin)
 
     def _begin(self) -> None:
-        """As new, also in a forked child: neither the thread nor who held the lock is in it."""
+        """As new, also in a forked child: the thread is not in it."""
         self._waiting: deque[Mapping[str, object]] = deque()
-        self._lock = threading.Lock()
         self._paused = threading.Event()
         self._thread: threading.Thread | None = None
         self._importing = False

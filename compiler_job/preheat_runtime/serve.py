@@ -1,12 +1,11 @@
-"""Decides, call by call, who answers for a module: its package, torch's compiler (warm or cold), or eager.
+"""Answers for a module, call by call: by its package, by torch's compiler (warm or cold), or by eager.
 
-Why it exists: this is where all checks meet. The rule is one: a package answers only when everything that was compiled
-in is known to hold now. Any difference, doubt or error of ours ends in what torch does by itself, and is said once.
+Why it exists: the rule is one: a package answers only when everything that was compiled in is known to hold now, which
+`choosing` finds out. Any difference, doubt or error of ours ends in what torch does by itself, and is said once.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import time
@@ -17,35 +16,23 @@ import torch
 
 from . import policy, warm
 from . import revision as revisions
-from .asked import module_of, off_reason
-from .bind import Mismatch, ModuleState, grad_reason, process_reason
-from .calls import Matcher
+from .asked import module_of, off_reason, refused_arguments, refused_levers
+from .choosing import Choice, Chooser
 from .fallback import NO_COMPILER, Fallback
-from .fingerprint import changed_settings
-from .levers import Levers
 from .locks import ForkLock
-from .package import TargetUnreadable
-from .reasons import ON_MISS_EAGER, ON_REJECT_COMPILE
+from .reasons import ON_MISS_EAGER
 from .records import dataclass
-from .regions import install, open_package
 from .replacement import PreheatedModule, callable_for, is_preheated
 from .report import Answer, Reporter
 from .verify import Verifier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from .bind import BoundPackage
     from .policy import Serving
-    from .regions import RegionalPackage
     from .revision import Candidate, Revision
     from .steady import Steady
-    from .verify import Check
 
-#: So many calls in a row that find the module changed, and it is taken for one that changes with every call.
-MAX_CHANGES_IN_A_ROW = 32
-#: So many failures of the library itself, and it is not used again.
-MAX_FAILURES = 3
 _FIRST = "its first answer is not timed"
 
 
@@ -91,9 +78,9 @@ def serve(real: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> An
     if module is not None:
         if type(module).__module__.startswith("torch._dynamo") or is_preheated(module):
             return None
-        reason = _refused_arguments(arguments)
+        reason = refused_arguments(arguments)
         if reason is None and shared.serving.on_miss == "Compile":
-            reason = _refused_levers(arguments, shared.revision.candidates)
+            reason = refused_levers(arguments, shared.revision.candidates)
         reason = reason or off_reason()
     if module is None or reason is not None:
         if shared.revision.candidates or module is not None:
@@ -102,78 +89,6 @@ def serve(real: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> An
         return real(model, **arguments)
     server = Server(module, functools.partial(real, model), model, arguments, shared)
     return PreheatedModule(module, server, arguments) if module is model else callable_for(server, model)
-
-
-def _refused_arguments(arguments: Mapping[str, Any]) -> str | None:
-    """Which argument of torch.compile asks for something no artifact was made for, in words.
-
-    `dynamic`, `fullgraph` and the limits of recompiling change how torch compiles, not what the model computes: a
-    package is one whole graph, and is not compiled again.
-    `mode` and `options` are a matter between the call and each artifact: see `Levers`.
-    """
-    allowed = {
-        "backend": (None, "inductor"),
-        "disable": (False,),
-        "name": (None,),
-        "dynamic": (None, False, True),
-        "fullgraph": (False, True),
-        "dynamic_shapes": (None,),
-    }
-    if arguments.get("mode") is not None and arguments.get("options") is not None:
-        return "torch.compile was called with mode and options, which torch itself refuses"
-    for name, value in arguments.items():
-        if name in ("mode", "options", "recompile_limit", "isolate_recompiles"):
-            continue
-        if not any(value is each or (isinstance(each, str) and value == each) for each in allowed.get(name, ())):
-            return f"torch.compile was called with {name}={value!r}"[:200] + ", which no artifact was made for"
-    return None
-
-
-def _refused_levers(arguments: Mapping[str, Any], candidates: Sequence[Candidate]) -> str | None:
-    """Why no artifact was made with the mode and options of this call, in words; None when one may have been."""
-    if not candidates or Levers().refusal(arguments) is None:
-        return None  # it asks for nothing of its own
-    reasons = []
-    for candidate in candidates:
-        try:
-            reason = candidate.target.levers.refusal(arguments)
-        except TargetUnreadable as error:
-            reason = str(error)
-        if reason is None:
-            return None
-        reasons.append(reason)
-    return reasons[0]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Who answers a call, and why; `tensors` and `package` when it is a package, `check` when that is to be checked.
-
-    `settled`: it is not for `onMiss` to change. `uncovered`: no bucket is for the call.
-    """
-
-    outcome: str
-    reason: str
-    candidate: Candidate | None = None
-    package: BoundPackage | RegionalPackage | None = None
-    tensors: list[torch.Tensor] | None = None
-    check: Check | None = None
-    settled: bool = False
-    uncovered: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fitting:
-    """A candidate that is for this module: its package, or for the other kinds only what calls it takes."""
-
-    candidate: Candidate
-    package: BoundPackage | RegionalPackage | None
-    matcher: Matcher | None
-    check: Check | None = None
-
-    def match(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
-        """The call's tensors, or why it is another call."""
-        return (self.package or self.matcher).match(args, kwargs)  # type: ignore[union-attr]
 
 
 class Server:
@@ -196,11 +111,7 @@ class Server:
         self._session = shared
         self._created = time.perf_counter()
         self._lock = ForkLock()
-        self._state: ModuleState | None = None
-        self._fitting: tuple[Fitting, ...] = ()
-        self._unfit = ""
-        self._changes = 0
-        self._failures: dict[Candidate, int] = {}
+        self.chooser = Chooser(module, arguments, shared)
         self._steady: dict[Candidate, Steady | str | None] = {}
         self._said: set[tuple[int, str, str, Candidate | None]] = set()
 
@@ -209,7 +120,7 @@ class Server:
         begin = time.perf_counter()
         candidate, users_code, checked = None, False, None
         try:
-            choice = self._choose(args, kwargs)
+            choice = self.chooser.choose(args, kwargs)
             package = choice.package
             if package is not None and choice.tensors is not None:
                 candidate = choice.candidate
@@ -233,7 +144,7 @@ class Server:
             if users_code:
                 raise  # it would do the same again, with all that it did before
             if candidate is not None:
-                self._failures[candidate] = self._failures.get(candidate, 0) + 1
+                self.chooser.failed(candidate)
             self._session.reporter.failed("the package was not used", error)
             choice = Choice(outcome="cold", reason=f"Preheat failed: {type(error).__name__}: {error}"[:300])
         finally:
@@ -300,9 +211,8 @@ class Server:
     def _report(self, choice: Choice, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float) -> None:
         """Count a call that no bucket is for, and say how a call was answered unless that was said before."""
         if choice.uncovered:
-            self._session.reporter.uncovered(
-                args, kwargs, self._fitting[0].candidate.entry.module if self._fitting else None
-            )
+            fitting = self.chooser.fitting
+            self._session.reporter.uncovered(args, kwargs, fitting[0].candidate.entry.module if fitting else None)
         elif choice.outcome in ("hot", "warm"):
             self._session.reporter.by_artifact += 1
         key = _key(choice)
@@ -326,131 +236,7 @@ class Server:
             )
         )
 
-    def _choose(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Choice:
-        if not self._session.revision.candidates:
-            return Choice(outcome="cold", reason=self._session.revision.reason)
-        state = self._current_state()
-        if state is None:
-            return Choice(outcome="cold", reason=self._unfit)
-        # Modes forbid a package, never torch itself.
-        forbidden = process_reason()
-        reasons, covered = [], False
-        wrong: Choice | None = None
-        for fitting in self._fitting:
-            matched = fitting.match(args, kwargs)
-            if isinstance(matched, str):
-                reasons.append(f"{fitting.candidate.entry.bucket}: {matched}")
-                continue
-            covered = True
-            if fitting.candidate in self._session.verifier.wrong:
-                words = self._session.verifier.wrong[fitting.candidate]
-                wrong = wrong or self._not_good_enough(words, fitting.candidate)
-                continue
-            choice = self._offer(fitting, matched, forbidden or grad_reason(state, matched))
-            if isinstance(choice, Choice):
-                return choice
-            reasons.append(f"{fitting.candidate.entry.bucket}: {choice}")
-        if not self._fitting:
-            return Choice(outcome="cold", reason=self._unfit)
-        if wrong is not None:
-            return wrong
-        reason = f"no bucket answers this call: {' | '.join(reasons)}"[:600]
-        return Choice(outcome="cold", reason=reason, uncovered=not covered)
-
-    def _offer(self, fitting: Fitting, tensors: list[torch.Tensor], forbidden: str | None) -> Choice | str:
-        """The choice of this candidate for a call that is one of its own; or why not, in words."""
-        candidate = fitting.candidate
-        other_autocast = candidate.target.levers.autocast_reason(candidate.fingerprint.device)
-        if other_autocast is not None:
-            return other_autocast
-        if candidate.kind == "rejected":
-            return self._not_good_enough(f"{candidate.entry.reason}: {candidate.entry.message}", candidate)
-        if candidate.kind == "caches":
-            why = self._session.warm_reason
-            return why if why is not None else Choice(outcome="warm", reason="compiler caches", candidate=candidate)
-        reason = forbidden or changed_settings(candidate.fingerprint)
-        if reason is None and self._failures.get(candidate, 0) >= MAX_FAILURES:
-            reason = "its library failed repeatedly"
-        if reason is not None:
-            return reason
-        check = fitting.check if fitting.check is not None and fitting.check.due else None
-        return Choice(
-            outcome="hot", reason="package", candidate=candidate, package=fitting.package, tensors=tensors, check=check
-        )
-
-    def _not_good_enough(self, reason: str, candidate: Candidate) -> Choice:
-        """Who answers for an artifact that is Rejected, or was found wrong here: `onReject`."""
-        if self._session.serving.on_reject == "Eager":
-            return Choice(outcome="eager", reason=reason, candidate=candidate)
-        return Choice(outcome="cold", reason=reason + ON_REJECT_COMPILE, candidate=candidate, settled=True)
-
-    def _current_state(self) -> ModuleState | None:
-        """What the module is now; None when it is not worth looking any more."""
-        state = self._state
-        if state is not None and state.unchanged():
-            self._changes = 0
-            return state
-        with self._lock:
-            if self._state is not None and self._state.unchanged():
-                return self._state
-            if self._changes > MAX_CHANGES_IN_A_ROW:
-                return None
-            if self._state is not None:
-                self._changes += 1
-            if self._changes > MAX_CHANGES_IN_A_ROW:
-                self._unfit = "the module changes with every call"
-                self._fitting, self._state = (), None
-                return None
-            try:
-                self._state, self._fitting, self._unfit = self._attach()
-            except Exception as error:  # another thread may be changing the module; or it is too odd, now and later
-                self._changes += MAX_CHANGES_IN_A_ROW // 4
-                self._fitting, self._state = (), None
-                self._unfit = f"the module cannot be described: {type(error).__name__}: {error}"[:300]
-            return self._state
-
-    def _attach(self) -> tuple[ModuleState, tuple[Fitting, ...], str]:
-        """Compare the module with every candidate, from the one that varies least to the widest range."""
-        fitting: list[Fitting] = []
-        others: list[str] = []
-        self._let_regions_ask()
-        state = ModuleState(self._module)
-        name = type(self._module).__qualname__
-        for candidate in sorted(self._session.revision.candidates, key=_least_varying_first):
-            try:
-                fitting.append(self._fit(candidate, state))
-            except (Mismatch, TargetUnreadable, ValueError) as error:
-                others.append(f"{candidate.entry.module}/{candidate.entry.bucket}: {error}")
-        shown = " | ".join(others)[:600] or self._session.revision.reason
-        return state, tuple(fitting), f"no artifact is for this {name}: {shown}"
-
-    def _let_regions_ask(self) -> None:
-        for candidate in self._session.revision.candidates:
-            with contextlib.suppress(Mismatch, TargetUnreadable):  # said when the candidate is compared
-                install(self._module, candidate.target)
-
-    def _fit(self, candidate: Candidate, state: ModuleState) -> Fitting:
-        refusal = candidate.target.levers.refusal(self._arguments)
-        if refusal is not None:
-            raise Mismatch(refusal)
-        if candidate.kind == "package":
-            package = open_package(candidate.target, candidate.directory, self._module, state)
-            check = self._session.verifier.check(candidate, package, self._module, state)
-            return Fitting(candidate=candidate, package=package, matcher=None, check=check)
-        reason = state.against(candidate.target)
-        if reason is not None:
-            raise Mismatch(reason)
-        return Fitting(candidate=candidate, package=None, matcher=Matcher(candidate.target.call, self._module.forward))
-
 
 def _key(choice: Choice) -> tuple[int, str, str, Candidate | None]:
     """What is said once: with the process in it, since a forked child speaks for itself."""
     return os.getpid(), choice.outcome, choice.reason, choice.candidate
-
-
-def _least_varying_first(candidate: Candidate) -> tuple[bool, int, Sequence[str]]:
-    try:
-        dims = len(candidate.target.call.dims)
-    except TargetUnreadable:
-        dims = 0
-    return candidate.kind != "package", dims, candidate.entry.key

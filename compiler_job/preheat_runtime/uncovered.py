@@ -6,10 +6,11 @@ each shape comes. Never more than shapes and dtypes: not names, not values. Boun
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+
+from .locks import ForkLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +27,7 @@ class Uncovered:
     """Counts by shape. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._total: dict[str, int] = {}
         self._untaken: dict[str, int] = {}
         #: Whose calls each shape's are: of several modules the first.

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
+from .locks import ForkLock
 from .records import dataclass
 from .report import Checked
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 MAX_KEPT_BYTES = 32 * 1024 * 1024
 #: So many checks of one package in a process, void ones included, and no more: some models get new weights all the time.
 MAX_CHECKS = 16
+#: Seconds from an answer to its check on the side.
+DELAY_SECONDS = 0.1
 #: Seconds that a fork or the end of the process waits for the one operator that a check is in.
 _PATIENCE = 5.0
 _NICE = 10
@@ -49,10 +52,10 @@ class Verifier:
         self.reporter = reporter
         self.wrong: dict[Candidate, str] = {}
         self._ended: dict[Candidate, int] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._busy = False
         self._thread: threading.Thread | None = None
-        self._paused = False
+        self._stop = threading.Event()
         self._watching = False
 
     def check(
@@ -76,7 +79,7 @@ class Verifier:
     def take(self) -> bool:
         """Take the one place on the side; False when it is taken. To be given back by `start` or `give_back`."""
         with self._lock:
-            if self._busy or self._paused:
+            if self._busy or self._stop.is_set():
                 return False
             self._busy = True
             if not self._watching:
@@ -92,16 +95,19 @@ class Verifier:
 
     def start(self, call: Call, answer: Any) -> None:
         """Check on the side."""
+        stop = self._stop
 
         def body() -> None:
             try:
-                _be_modest()
-                call.settle(answer, lambda: self._paused)
+                # Not at once: the interpreter's lock belongs to who has just been answered.
+                if not stop.wait(DELAY_SECONDS):
+                    _be_modest()
+                    call.settle(answer, stop.is_set)
             finally:
                 self.give_back()
 
         with self._lock:
-            thread = None if self._paused else threading.Thread(target=body, name="preheat-check", daemon=True)
+            thread = None if stop.is_set() else threading.Thread(target=body, name="preheat-check", daemon=True)
             self._thread = thread
         if thread is None:
             self.give_back()
@@ -110,18 +116,17 @@ class Verifier:
 
     def _pause(self) -> None:
         """No thread of ours may be inside torch when the process ends or is copied: it would crash, or hold its locks."""
-        self._paused = True
+        self._stop.set()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread() and thread.ident is not None:
             thread.join(_PATIENCE)
 
     def _go_on(self) -> None:
-        self._paused = False
+        self._stop.clear()
 
     def _enter_child(self) -> None:
         """What was being checked in the parent is checked here when it answers here."""
-        self._lock = threading.Lock()
-        self._busy, self._thread, self._paused = False, None, False
+        self._busy, self._thread, self._stop = False, None, threading.Event()
 
 
 class Check:

@@ -18,6 +18,7 @@ import torch
 
 from .environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
 from .fingerprint import CPU_CLASSES, NATIVE, needed_isa
+from .variables import ENV_WORK_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,9 +31,9 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
 
     Changes os.environ and torch.compiler.config for the whole process.
     """
-    work = environ.get("PREHEAT_WORK_DIR")
+    work = environ.get(ENV_WORK_DIR)
     if not work:
-        return "PREHEAT_WORK_DIR is not set, so there is no place for a writable copy of the caches"
+        return f"{ENV_WORK_DIR} is not set, so there is no place for a writable copy of the caches"
     wanted = cache_environment()
     # Natively written code is taken for this CPU's own: Inductor would compile for it what was written for another.
     native = needed_isa(NATIVE)

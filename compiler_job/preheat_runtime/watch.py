@@ -20,7 +20,7 @@ import torch
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 _MISSING = object()
 _same = operator.is_
@@ -86,6 +86,10 @@ class Watch:
     def add_name(self, scope: dict[str, Any], name: str) -> None:
         """Watch one name in a namespace, also one that is not there."""
         self._names[id(scope), name] = scope
+
+    def add_names(self, scope: dict[str, Any], names: Iterable[str]) -> None:
+        """As `add_name`, for many."""
+        self._names.update(zip(zip(repeat(id(scope)), names), repeat(scope)))
 
     def add_object(self, value: Any) -> None:
         """Watch of which class an object is, and that it keeps its `__dict__`; the dict itself is another matter."""
@@ -177,10 +181,8 @@ class _Dicts:
         self._version = version
         self._dicts = dicts
         self._lengths = list(map(len, dicts))
-        getters: dict[tuple[Any, ...], Callable[[Any], Sequence[Any]]] = {}
-        self._getters = [
-            _getter(tuple(key for key in entry if key not in without.get(id(entry), ())), getters) for entry in dicts
-        ]
+        getters: dict[Any, Callable[[Any], Sequence[Any]]] = {}
+        self._getters = [_getter(tuple(entry), without.get(id(entry), ()), getters) for entry in dicts]
         # Of the others, the keys are known by their number and by asking for each.
         self._ordered = [entry for entry in dicts if id(entry) not in without]
         self._order = list(chain.from_iterable(self._ordered))
@@ -240,12 +242,14 @@ def _items(value: Any) -> Sequence[Any]:
 
 
 def _getter(
-    keys: tuple[Any, ...], known: dict[tuple[Any, ...], Callable[[Any], Sequence[Any]]]
+    keys: tuple[Any, ...], without: Collection[Any], known: dict[Any, Callable[[Any], Sequence[Any]]]
 ) -> Callable[[Any], Sequence[Any]]:
-    """What takes the values of `keys` out of a dict as a tuple, one function for the many dicts with the same keys."""
-    found = known.get(keys)
+    """What takes the values of `keys` but those of `without` out of a dict, one function for the many dicts with the same keys."""
+    name = keys, id(without)  # `without` lives as long as the dicts that are looked at
+    found = known.get(name)
     if found is None:
-        found = known[keys] = (
-            operator.itemgetter(*keys) if len(keys) > 1 else lambda entry: [entry[key] for key in keys]
+        wanted = [key for key in keys if key not in without]
+        found = known[name] = (
+            operator.itemgetter(*wanted) if len(wanted) > 1 else lambda entry: [entry[key] for key in wanted]
         )
     return found

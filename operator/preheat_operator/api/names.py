@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from preheat_runtime import variables
+
 GROUP: Final = "preheat.dev"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
@@ -90,15 +92,15 @@ CONTAINER_COMPILE: Final = "compile"
 CONTAINER_PUBLISH: Final = "publish"
 CONTAINER_LOOKUP: Final = "lookup"
 
-# Environment of the serving container and of Preheat's own containers.
+# Environment of the serving container, which the runtime reads, and of Preheat's own containers.
 ENV_PYTHONPATH: Final = "PYTHONPATH"
-ENV_DIR: Final = "PREHEAT_DIR"
-ENV_WORK_DIR: Final = "PREHEAT_WORK_DIR"
-ENV_MODEL: Final = "PREHEAT_MODEL"
-ENV_REPORTS_URL: Final = "PREHEAT_REPORTS_URL"
-ENV_REPORTS_TOKEN: Final = "PREHEAT_REPORTS_TOKEN"  # noqa: S105 - the path of a file
-ENV_REPORTS_CA: Final = "PREHEAT_REPORTS_CA"
-ENV_SERVING: Final = "PREHEAT_SERVING"
+ENV_DIR: Final = variables.ENV_DIR
+ENV_WORK_DIR: Final = variables.ENV_WORK_DIR
+ENV_MODEL: Final = variables.ENV_MODEL
+ENV_REPORTS_URL: Final = variables.ENV_REPORTS_URL
+ENV_REPORTS_TOKEN: Final = variables.ENV_REPORTS_TOKEN
+ENV_REPORTS_CA: Final = variables.ENV_REPORTS_CA
+ENV_SERVING: Final = variables.ENV_SERVING
 ENV_MANIFEST: Final = "PREHEAT_MANIFEST"
 ENV_NAMESPACE: Final = "PREHEAT_NAMESPACE"
 ENV_STORE_ENDPOINT: Final = "PREHEAT_STORE_ENDPOINT"

@@ -94,7 +94,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Job:
         {"name": "crashing", "path": "crashing", "buckets": [bucket("one", tensor(4, 64))]},
         {"name": "typo", "path": "brancing", "buckets": [bucket("one", tensor(4, 64))]},
         {"name": "branching", "path": "branching", "buckets": [bucket("one", tensor(4, 64))]},
-        keepIf={"minSpeedup": "0"},
+        keepIf={"minSpeedup": "0", "maxError": "0.0004"},
     )
 
 
@@ -110,6 +110,12 @@ def test_a_module_that_exports_becomes_a_proved_package(mixed: Job) -> None:
     assert target["fingerprint"]["cpuIsa"] == "X86_64_V3"
     assert len(target["requestKey"]) == 64
     assert "of n only 2 to 16 is served; for 1 give a bucket of its own" in target["message"]
+
+
+def test_the_error_that_was_allowed_is_what_pods_hold_its_answers_to(mixed: Job) -> None:
+    contract = mixed.app / "out/net/ranged/target.json"
+    assert json.loads(contract.read_text())["max_error"] == "0.0004"
+    assert Target.read(contract).allowed_error == 4e-4  # of float32 it would be 1e-3 by default
 
 
 def test_the_package_was_proved_in_every_way(mixed: Job) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +17,8 @@ import torch
 
 import emulation
 from preheat_compiler.package import DimRange, ExampleCall, build_package, describe_target
-from preheat_runtime import fingerprint, serve
+from preheat_runtime import examine, fingerprint, native, serve, verify
+from preheat_runtime import package as contract
 from preheat_runtime.manifest import File, Manifest, Piece, Target
 
 HERE = Path(__file__).parent
@@ -192,6 +194,13 @@ class Compiled:
     def lines(self):
         return [json.loads(line) for line in self._capfd.readouterr().err.splitlines() if line.startswith("{")]
 
+    @staticmethod
+    def wait():
+        """Until no check of an answer runs."""
+        for thread in threading.enumerate():
+            if thread.name == "preheat-check":
+                thread.join()
+
     def served(self, call):
         """Whether the package answered this call, as a number of fallbacks that did not happen."""
         before = self.fallbacks
@@ -210,3 +219,68 @@ def hot(pod, compiled, trap_package):
     """torch.compile in a pod that holds Trap's package."""
     pod.write((trap_package[0], entry(trap_package[0])))
     return compiled
+
+
+@pytest.fixture
+def place(pod, trap_package, tmp_path):
+    """Puts Trap's package into the pod, with another contract or other figures if need be."""
+
+    def put(*, figures=None, **changes):
+        directory = tmp_path / "artifact"
+        directory.mkdir()
+        for path in trap_package[0].iterdir():
+            (directory / path.name).write_bytes(path.read_bytes())
+        target = contract.Target.read(directory / contract.TARGET_FILE)
+        replace(target, **changes).write(directory / contract.TARGET_FILE)
+        pod.write((directory, replace(pod.entry(directory), figures=figures or {})))
+
+    return put
+
+
+@pytest.fixture
+def serving(compiled, monkeypatch, place):
+    """torch.compile in a pod with Trap's package and a policy; `checks` has the thread of every eager run."""
+
+    def start(text="", **more):
+        place(**more)
+        monkeypatch.setenv("PREHEAT_SERVING", text)
+        compiled.checks = []
+        real = examine.run
+
+        def noted(*args):
+            compiled.checks.append(threading.current_thread().name)
+            return real(*args)
+
+        monkeypatch.setattr(examine, "run", noted)
+        return compiled
+
+    yield start
+    compiled.wait()
+
+
+@pytest.fixture
+def wrong(monkeypatch):
+    """Whatever is bound from now on gets other weights, behind its back: it says that it has those it was given."""
+    real = native.Library.bind
+
+    def bind(self, tensors):
+        real(self, {name: tensor.detach() * 1.5 for name, tensor in tensors.items()})
+        self.has, self._bound = self._bound, [tensors[name].detach() for name in self.constants]
+
+    monkeypatch.setattr(native.Library, "bind", bind)
+
+
+@pytest.fixture
+def gate(monkeypatch, compiled):
+    """Holds every check on the side at its beginning until it is opened."""
+    opened = threading.Event()
+    real = verify._be_modest
+
+    def held():
+        assert opened.wait(60)
+        real()
+
+    monkeypatch.setattr(verify, "_be_modest", held)
+    yield opened
+    opened.set()
+    compiled.wait()

@@ -39,3 +39,21 @@ def trap(seed=0):
         net.shift.normal_()
         net.scale.fill_(0.1 * seed - 0.2)
     return net
+
+
+class Tied(nn.Module):
+    """One weight in two places."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(16, 16, bias=False)
+        self.second = nn.Linear(16, 16, bias=False)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x)))
+
+
+def tied():
+    torch.manual_seed(0)
+    return Tied().eval()

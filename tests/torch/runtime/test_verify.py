@@ -1,100 +1,24 @@
 """A package's first answer is held against eager's: wrong ones are dropped, and nothing else is ever disturbed."""
 
-import threading
-from dataclasses import replace
-
 import pytest
 import torch
 
-from preheat_runtime import examine, native, serve, verify
-from preheat_runtime.package import TARGET_FILE, Target
+from preheat_runtime import examine, native, verify
 
 pytestmark = pytest.mark.torch
-
-
-def wait():
-    """Until no check runs."""
-    for thread in threading.enumerate():
-        if thread.name == "preheat-check":
-            thread.join()
 
 
 def close(one, two):
     torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
 
 
+def records(lines, event):
+    return [line for line in lines if line["event"] == event]
+
+
 @pytest.fixture
 def net(nets):
     return nets.trap(seed=3)
-
-
-@pytest.fixture
-def place(pod, trap_package, tmp_path):
-    """Puts Trap's package into the pod, with another contract or other figures if need be."""
-
-    def put(*, figures=None, **contract):
-        directory = tmp_path / "artifact"
-        directory.mkdir()
-        for path in trap_package[0].iterdir():
-            (directory / path.name).write_bytes(path.read_bytes())
-        target = Target.read(directory / TARGET_FILE)
-        replace(target, **contract).write(directory / TARGET_FILE)
-        pod.write((directory, replace(pod.entry(directory), figures=figures or {})))
-
-    return put
-
-
-@pytest.fixture
-def serving(compiled, monkeypatch, place):
-    """torch.compile in a pod with Trap's package and a policy; `checks` has the thread of every eager run."""
-
-    def start(text="", **more):
-        place(**more)
-        monkeypatch.setenv("PREHEAT_SERVING", text)
-        compiled.checks = []
-        real = examine.run
-
-        def noted(*args):
-            compiled.checks.append(threading.current_thread().name)
-            return real(*args)
-
-        monkeypatch.setattr(examine, "run", noted)
-        return compiled
-
-    yield start
-    wait()
-
-
-@pytest.fixture
-def wrong(monkeypatch):
-    """Whatever is bound from now on gets other weights, behind its back: it says that it has those it was given."""
-    real = native.Library.bind
-
-    def bind(self, tensors):
-        real(self, {name: tensor.detach() * 1.5 for name, tensor in tensors.items()})
-        self.has, self._bound = self._bound, [tensors[name].detach() for name in self.constants]
-
-    monkeypatch.setattr(native.Library, "bind", bind)
-
-
-@pytest.fixture
-def gate(monkeypatch):
-    """Holds every check on the side at its beginning until it is opened."""
-    opened = threading.Event()
-    real = verify._be_modest
-
-    def held():
-        assert opened.wait(60)
-        real()
-
-    monkeypatch.setattr(verify, "_be_modest", held)
-    yield opened
-    opened.set()
-    wait()
-
-
-def records(lines, event):
-    return [line for line in lines if line["event"] == event]
 
 
 @torch.no_grad()
@@ -138,12 +62,12 @@ def test_a_right_package_is_checked_once_and_again_when_it_is_bound_again(servin
     with grad():
         for _ in range(3):
             assert compiled.served(lambda: served(x))
-            wait()
+            compiled.wait()
         assert len(compiled.checks) == 1
         net.load_state_dict(nets.trap(seed=9).state_dict(), assign=True)
         for _ in range(3):
             assert compiled.served(lambda: close(served(x), net(x)))
-            wait()
+            compiled.wait()
     assert compiled.checks == ["MainThread" if mode == "Before" else "preheat-check"] * 2
     assert [line["outcome"] for line in compiled.lines] == ["hot"]
 
@@ -154,7 +78,7 @@ def test_after_drops_a_wrong_package_for_all_its_bindings(serving, net, nets, wr
     served, x = compiled(net), torch.randn(4, 16)
     first = served(x)["y"]
     assert not torch.allclose(first, net(x)["y"], rtol=1e-2)
-    wait()
+    compiled.wait()
     assert set(compiled.checks) == {"preheat-check"}
     other = nets.trap(seed=8)
     for model, module in ((served, net), (compiled(other), other)):
@@ -182,7 +106,7 @@ def test_never_leaves_it_to_the_compile_job(serving, net, wrong):
     served, x = compiled(net), torch.randn(4, 16)
     for _ in range(3):
         assert not torch.allclose(served(x)["y"], net(x)["y"], rtol=1e-2)
-    wait()
+    compiled.wait()
     assert compiled.checks == []
     assert [line["outcome"] for line in compiled.lines] == ["hot"]
 
@@ -193,7 +117,7 @@ def test_the_error_it_was_proved_with_is_the_one_that_is_allowed(serving, net, m
     compiled = serving(f"verify={mode}", max_error="0")
     served, x = compiled(net), torch.randn(32, 16)
     served(x)
-    wait()
+    compiled.wait()
     (record,) = records(compiled.lines, "preheat-mismatch")
     assert 0 < float(record["error"]) < 1e-5
     assert record["allowed"] == "0"
@@ -207,7 +131,7 @@ def test_after_compares_the_inputs_and_the_answer_as_they_were(serving, net, gat
     x.zero_()
     answer["y"].zero_()
     gate.set()
-    wait()
+    compiled.wait()
     assert compiled.checks == ["preheat-check"]
     assert compiled.served(lambda: served(x))
     assert records(compiled.lines, "preheat-mismatch") == []
@@ -231,16 +155,16 @@ def test_weights_that_change_meanwhile_make_the_check_void(serving, net, nets, g
     served(x)
     change(net, nets.trap(seed=8))
     gate.set()
-    wait()
+    compiled.wait()
     assert [line["event"] for line in compiled.lines] == ["preheat"]
     net.eval()
     net._forward_hooks.clear()
     done = len(compiled.checks)
     assert compiled.served(lambda: close(served(x), net(x)))
-    wait()
+    compiled.wait()
     assert len(compiled.checks) == done + 1, "the next answer is checked in its place"
     assert compiled.served(lambda: served(x))
-    wait()
+    compiled.wait()
     assert len(compiled.checks) == done + 1
 
 
@@ -252,10 +176,10 @@ def test_inference_tensors_have_no_counts_and_are_checked_all_the_same(serving, 
         served(x)
         net.square.weight.mul_(3)
         gate.set()
-        wait()
+        compiled.wait()
         assert [line["event"] for line in compiled.lines] == ["preheat"]
         assert compiled.served(lambda: close(served(x), net(x)))
-        wait()
+        compiled.wait()
     assert records(compiled.lines, "preheat-mismatch") == []
 
 
@@ -266,13 +190,13 @@ def test_a_call_above_the_bound_is_not_checked_and_a_smaller_one_is(serving, net
     served = compiled(net)
     for batch in (32, 3, 32):
         served(torch.randn(batch, 16))
-        wait()
+        compiled.wait()
     assert compiled.checks == []
     (record,) = records(lines := compiled.lines, "preheat-unchecked")
     assert "bytes" in record["reason"]
     assert records(lines, "preheat-mismatch") == []
     served(torch.randn(2, 16))
-    wait()
+    compiled.wait()
     assert len(records(compiled.lines, "preheat-mismatch")) == 1
 
 
@@ -282,7 +206,7 @@ def test_without_room_for_an_eager_run_there_is_none(serving, net, wrong):
     served, x = compiled(net), torch.randn(4, 16)
     for _ in range(2 * verify.MAX_CHECKS):
         served(x)
-        wait()
+        compiled.wait()
     assert compiled.checks == []
     (record,) = records(compiled.lines, "preheat-unchecked")
     assert "MiB are free" in record["reason"]
@@ -301,7 +225,7 @@ def test_a_module_that_draws_or_writes_is_not_run_again(serving, net, monkeypatc
     before = torch.get_rng_state()
     for _ in range(3):
         assert compiled.served(lambda: close(served(x), net(x)))
-        wait()
+        compiled.wait()
     assert torch.equal(torch.get_rng_state(), before)
     assert len(compiled.checks) == 1
     (record,) = records(compiled.lines, "preheat-unchecked")
@@ -320,166 +244,6 @@ def test_a_check_that_fails_harms_nobody(serving, net, monkeypatch, mode, broken
     served, x = compiled(net), torch.randn(4, 16)
     for _ in range(3):
         assert compiled.served(lambda: close(served(x), net(x)))
-        wait()
+        compiled.wait()
     said = records(compiled.lines, "preheat-error")
     assert len(said) == (0 if (mode, broken) == ("Before", "kept") else 1)
-
-
-@torch.no_grad()
-def test_after_leaves_the_threads_that_serve_alone(serving, net, monkeypatch):
-    import os
-
-    compiled = serving()
-    seen = []
-    real = examine.difference
-
-    def look(*args):
-        seen.append((torch.get_num_threads(), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
-        return real(*args)
-
-    monkeypatch.setattr(examine, "difference", look)
-    torch.set_num_threads(2)
-    own = os.getpriority(os.PRIO_PROCESS, 0)
-    served = compiled(net)
-    served(torch.randn(4, 16))
-    wait()
-    assert seen == [(1, min(19, own + 10))]
-    assert (torch.get_num_threads(), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())) == (2, own)
-
-
-def threads_call(served, x, count):
-    answers, begin = [], threading.Barrier(count)
-
-    def call():
-        with torch.no_grad():
-            begin.wait()
-            answers.extend(served(x)["y"] for _ in range(20))
-
-    threads = [threading.Thread(target=call) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return answers
-
-
-def test_threads_that_call_meanwhile_are_served_and_there_is_one_check(serving, net, gate):
-    compiled = serving()
-    served, x = compiled(net), torch.randn(4, 16)
-    answers = threads_call(served, x, count=8)
-    assert len([thread for thread in threading.enumerate() if thread.name == "preheat-check"]) == 1
-    gate.set()
-    wait()
-    with torch.no_grad():
-        for answer in answers:
-            close(answer, net(x)["y"])
-    assert len(answers) == 160
-    assert compiled.checks == ["preheat-check"]
-    assert not compiled.fallbacks
-
-
-def test_before_lets_no_thread_have_a_wrong_answer(serving, net, wrong):
-    compiled = serving("verify=Before")
-    served, x = compiled(net), torch.randn(4, 16)
-    answers = threads_call(served, x, count=2 * verify.MAX_CHECKS)
-    with torch.no_grad():
-        for answer in answers:
-            close(answer, net(x)["y"])
-    assert len(answers) == 640
-    assert len(records(compiled.lines, "preheat-mismatch")) == 1
-
-
-@torch.no_grad()
-def test_a_model_with_new_weights_all_the_time_is_not_checked_for_ever(serving, net, nets):
-    compiled = serving("verify=Before")
-    served, x = compiled(net), torch.randn(4, 16)
-    state = nets.trap(seed=9).state_dict()
-    for _ in range(verify.MAX_CHECKS + 5):
-        net.load_state_dict({name: tensor.clone() for name, tensor in state.items()}, assign=True)
-        served(x)
-        served(x)
-    assert len(compiled.checks) == verify.MAX_CHECKS
-    assert serve.session().verifier.wrong == {}
-
-
-WRONG = """
-import atexit, os, sys, threading, time
-import torch, nets
-atexit.register(lambda: print("alive", [t.name for t in threading.enumerate() if t.name == "preheat-check"]))
-torch.set_num_threads(1)
-from preheat_runtime import examine, native
-bind = native.Library.bind
-def others(self, tensors):
-    bind(self, {name: each.detach() * 1.5 for name, each in tensors.items()})
-    self.has, self._bound = self._bound, [tensors[name].detach() for name in self.constants]
-native.Library.bind = others
-real, begun, hold = examine.run, threading.Event(), True
-def run(module, args, kwargs, stop):
-    begun.set()
-    while hold and not stop():
-        time.sleep(0.01)
-    return real(module, args, kwargs, stop)
-examine.run = run
-def wait():
-    for thread in threading.enumerate():
-        if thread.name == "preheat-check":
-            thread.join()
-net = nets.trap(seed=2)
-model = torch.compile(net)
-x = torch.randn(4, 16)
-with torch.no_grad():
-    model(x)
-assert begun.wait(60)
-"""
-
-
-def test_the_end_of_the_process_stops_a_check(pod, place):
-    place()
-    out, lines = pod.python(WRONG)
-    assert out == "alive []\n"
-    assert [line["event"] for line in lines] == ["preheat"]
-
-
-def test_a_fork_stops_a_check_and_both_go_on_checking(pod, place):
-    place()
-    out, lines = pod.python(
-        WRONG
-        + """
-checks = lambda: [thread.name for thread in threading.enumerate() if thread.name == "preheat-check"]
-os.register_at_fork(after_in_parent=lambda: print("forked with", checks()))
-child = os.fork()
-hold = False
-with torch.no_grad():
-    model(x)
-wait()
-with torch.no_grad():
-    right = torch.equal(model(x)["y"], net(x)["y"])
-if child == 0:
-    os._exit(0 if right else 3)
-_, status = os.waitpid(child, 0)
-print(right, os.waitstatus_to_exitcode(status))
-"""
-    )
-    assert out == "forked with []\nTrue 0\nalive []\n"
-    mismatches = records(lines, "preheat-mismatch")
-    assert len({line["pid"] for line in mismatches}) == len(mismatches) == 2
-
-
-def test_a_check_imports_no_compiler(pod, place):
-    place()
-    out, lines = pod.python(
-        """
-import sys, threading, torch, nets
-model = torch.compile(nets.trap())
-with torch.no_grad():
-    model(torch.randn(4, 16))
-for thread in threading.enumerate():
-    if thread.name == "preheat-check":
-        thread.join()
-from preheat_runtime import serve
-print([check.due for fitting in model._preheat_server._fitting for check in [fitting.check]])
-print(sorted(name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))))
-"""
-    )
-    assert out == "[False]\n[]\n"
-    assert [line["outcome"] for line in lines] == ["hot"]

@@ -19,7 +19,8 @@ from preheat_operator.cluster.client import ApiError
 from preheat_operator.server import Server
 from preheat_operator.settings import ServerSettings, SettingsError
 from preheat_runtime import sending
-from preheat_runtime.sending import ENV_CA, ENV_TOKEN, ENV_URL, Sender
+from preheat_runtime.sending import Sender
+from preheat_runtime.variables import ENV_REPORTS_CA, ENV_REPORTS_TOKEN, ENV_REPORTS_URL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -252,13 +253,13 @@ def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(sending, "DELAY_SECONDS", 0)
     monkeypatch.setattr(sending, "RETRY_SECONDS", ())
     (tmp_path / "token").write_text("good-1")
-    return {ENV_TOKEN: str(tmp_path / "token"), "PREHEAT_MODEL": "vision"}
+    return {ENV_REPORTS_TOKEN: str(tmp_path / "token"), "PREHEAT_MODEL": "vision"}
 
 
 async def test_the_runtime_s_own_sender_over_tls(tmp_path: Path, pod: dict[str, str]) -> None:
     authority = certificate(tmp_path / "tls")
     async with running(tls=str(tmp_path / "tls")) as here:
-        sender = await sent(pod | {ENV_URL: f"https://127.0.0.1:{here.reports}", ENV_CA: authority})
+        sender = await sent(pod | {ENV_REPORTS_URL: f"https://127.0.0.1:{here.reports}", ENV_REPORTS_CA: authority})
         assert sender.dropped == 0
         assert await here.value(FIRST) == 1
         assert (
@@ -270,11 +271,11 @@ async def test_it_tells_its_token_to_nobody_else(tmp_path: Path, pod: dict[str, 
     certificate(tmp_path / "tls")
     other = certificate(tmp_path / "other")
     async with running(tls=str(tmp_path / "tls")) as here:
-        sender = await sent(pod | {ENV_URL: f"https://127.0.0.1:{here.reports}", ENV_CA: other})
+        sender = await sent(pod | {ENV_REPORTS_URL: f"https://127.0.0.1:{here.reports}", ENV_REPORTS_CA: other})
         assert (sender.dropped, here.reviewer.asked) == (1, [])
         elsewhere = certificate(tmp_path / "tls", name="127.0.0.2")
         here.server._certificate.load()  # type: ignore[union-attr]
-        sender = await sent(pod | {ENV_URL: f"https://127.0.0.1:{here.reports}", ENV_CA: elsewhere})
+        sender = await sent(pod | {ENV_REPORTS_URL: f"https://127.0.0.1:{here.reports}", ENV_REPORTS_CA: elsewhere})
         assert (sender.dropped, here.reviewer.asked) == (1, [])
 
 
@@ -283,7 +284,9 @@ async def test_a_renewed_certificate_is_taken_without_a_restart(tmp_path: Path, 
     async with running(tls=str(tmp_path / "tls")) as here:
         renewed = certificate(tmp_path / "tls")
         here.server._certificate.load()  # type: ignore[union-attr]
-        assert (await sent(pod | {ENV_URL: f"https://127.0.0.1:{here.reports}", ENV_CA: renewed})).dropped == 0
+        assert (
+            await sent(pod | {ENV_REPORTS_URL: f"https://127.0.0.1:{here.reports}", ENV_REPORTS_CA: renewed})
+        ).dropped == 0
 
 
 async def test_without_a_certificate_it_does_not_start(tmp_path: Path) -> None:

@@ -103,9 +103,9 @@ def test_the_model():
 
 
 def test_arguments_of_torch_compile():
-    from preheat_runtime.serve import _refused_arguments
+    from preheat_runtime.asked import refused_arguments
 
-    assert class_of("cold", _refused_arguments({"backend": "eager"})) == "CompileArguments"
+    assert class_of("cold", refused_arguments({"backend": "eager"})) == "CompileArguments"
     assert class_of("cold", Levers().refusal({"mode": "max-autotune"})) == "CompileArguments"
     said = Levers().refusal({"options": {"a": 1}})
     assert class_of("cold", f"no artifact is for this Net: main/one: {said}") == "CompileArguments"

@@ -15,8 +15,9 @@ import torch
 
 from preheat_runtime import sending
 from preheat_runtime.report import Answer, Reporter
-from preheat_runtime.sending import ENV_CA, ENV_TOKEN, ENV_URL, MAX_WAITING, Sender
+from preheat_runtime.sending import MAX_WAITING, Sender
 from preheat_runtime.uncovered import Uncovered
+from preheat_runtime.variables import ENV_REPORTS_CA, ENV_REPORTS_TOKEN, ENV_REPORTS_URL
 
 SOURCES = str(Path(__file__).resolve().parents[3] / "compiler_job")
 
@@ -67,7 +68,7 @@ def quick(monkeypatch):
 @pytest.fixture
 def environ(collector, tmp_path):
     (tmp_path / "token").write_text("one\n")
-    return {ENV_URL: collector.url, ENV_TOKEN: str(tmp_path / "token"), "PREHEAT_MODEL": "vision"}
+    return {ENV_REPORTS_URL: collector.url, ENV_REPORTS_TOKEN: str(tmp_path / "token"), "PREHEAT_MODEL": "vision"}
 
 
 def ended(sender):
@@ -85,7 +86,7 @@ def threads():
 def test_without_an_address_there_is_no_thread(monkeypatch):
     started = []
     monkeypatch.setattr(threading.Thread, "start", lambda self: started.append(self))
-    for environ in ({}, {ENV_URL: "http://127.0.0.1:1"}, {ENV_TOKEN: "/t"}):
+    for environ in ({}, {ENV_REPORTS_URL: "http://127.0.0.1:1"}, {ENV_REPORTS_TOKEN: "/t"}):
         sender = Sender(environ, Uncovered().take)
         sender.send({"event": "preheat"})
         sender.counted()
@@ -110,7 +111,7 @@ def test_the_token_is_read_anew(collector, environ):
     sender = Sender(environ, Uncovered().take)
     sender.send({"n": 1})
     assert ended(sender)
-    Path(environ[ENV_TOKEN]).write_text("two")
+    Path(environ[ENV_REPORTS_TOKEN]).write_text("two")
     sender.send({"n": 2})
     assert ended(sender)
     assert [token for _, token, _ in collector.got] == ["Bearer one", "Bearer two"]
@@ -137,7 +138,7 @@ def test_a_refusal_is_final_and_counted(collector, environ):
 
 
 def test_nobody_there_is_no_error(environ):
-    sender = Sender(environ | {ENV_URL: "http://127.0.0.1:1"}, Uncovered().take)
+    sender = Sender(environ | {ENV_REPORTS_URL: "http://127.0.0.1:1"}, Uncovered().take)
     sender.send({"n": 1})
     assert ended(sender)
     assert sender.dropped == 1
@@ -145,14 +146,14 @@ def test_nobody_there_is_no_error(environ):
 
 @pytest.mark.parametrize("broken", ["http://[", "ftp://x", "nonsense", "https://127.0.0.1:1"])
 def test_a_broken_address_or_certificate_is_no_error(environ, broken):
-    sender = Sender(environ | {ENV_URL: broken, ENV_CA: "no certificate"}, Uncovered().take)
+    sender = Sender(environ | {ENV_REPORTS_URL: broken, ENV_REPORTS_CA: "no certificate"}, Uncovered().take)
     sender.send({"n": 1})
     assert ended(sender)
     assert sender.dropped == 1
 
 
 def test_a_token_that_is_not_there_is_no_error(environ):
-    sender = Sender(environ | {ENV_TOKEN: "/nowhere"}, Uncovered().take)
+    sender = Sender(environ | {ENV_REPORTS_TOKEN: "/nowhere"}, Uncovered().take)
     sender.send({"n": 1})
     assert ended(sender)
     assert sender.dropped == 1
@@ -242,7 +243,7 @@ def test_the_end_of_the_process_waits_for_nothing(tmp_path):
             assert sender._thread is not None and sender._thread.is_alive()
             sys.exit(7)
             """,
-            {ENV_URL: url, ENV_TOKEN: str(tmp_path / "token")},
+            {ENV_REPORTS_URL: url, ENV_REPORTS_TOKEN: str(tmp_path / "token")},
         )
     assert (done.returncode, done.stderr) == (7, "")
 
@@ -297,8 +298,8 @@ def test_forking_while_it_is_sent_does_not_hang(environ, monkeypatch):
     sender.send({"n": 1})
     pid = os.fork()
     if pid == 0:
-        sender._lock.acquire(timeout=5)
-        os._exit(0 if sender._thread is None and not sender._waiting else 1)
+        opened = sender._lock._lock.acquire(timeout=5)
+        os._exit(0 if opened and sender._thread is None and not sender._waiting else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     let_go.set()
     assert ended(sender)
