@@ -20,7 +20,7 @@ from . import revision as revisions
 from .asked import module_of, off_reason
 from .bind import Mismatch, ModuleState, grad_reason, process_reason
 from .calls import Matcher
-from .fallback import NO_COMPILER, Fallback
+from .fallback import EAGERLY, Fallback
 from .fingerprint import changed_settings
 from .levers import Levers
 from .locks import ForkLock
@@ -277,8 +277,8 @@ class Server:
             counter = warm.HitCounter()
             fallback = self._fallback_of(choice)
             result = fallback(args, kwargs)
-            if fallback.no_compiler:
-                choice = replace(choice, outcome="eager", reason=f"{choice.reason}; {NO_COMPILER}")
+            if fallback.unable is not None:
+                choice = replace(choice, outcome="eager", reason=f"{choice.reason}; {fallback.unable}{EAGERLY}")
             elif choice.outcome == "warm" and counter.missed():
                 choice = Choice(
                     outcome="cold", reason="the compiler caches did not hold it", candidate=choice.candidate

@@ -15,6 +15,10 @@ OF_REASON: Final = {
     "NotAModule": "Only a module's own call is compiled ahead: compile the module, torch.compile(model), not a function around it.",
     "CompileOff": "Compiling is switched off in the process; remove the variable or the call that the reason names.",
     "NoCompiler": "Mend why no artifact answers (see the reason); or add g++ to the image, so that torch can compile.",
+    "NoRoom": "Mend why no artifact answers (see the reason). So that torch can compile: give the pod's volumes room, or set "
+    "TORCHINDUCTOR_CACHE_DIR to a folder that can be written to and is not mounted noexec.",
+    "NotExecutable": "The node mounts its pods' volumes noexec (the kubelet's folder, by default /var/lib/kubelet). Mount that "
+    "without noexec: a package is code that is loaded from there.",
     "NoRevision": "Replace the pod now that a revision is ready, or wait until one is: kubectl describe compiledmodel.",
     "StoreUnreachable": "Look at the store and at what lies between it and the node (NetworkPolicies, DNS, proxies), "
     "then replace the pod; fetch.timeoutSeconds is the chart's value for a slow one.",
