@@ -23,6 +23,7 @@ PREHEAT, WORK, APP = "/opt/preheat", "/var/cache/preheat", "/srv/app"
 
 _ENTER = r"""
 set -eu
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 new=$1 uid=$2 shm=$3 tmp=$4 name=$5
 shift 5
 mount -t tmpfs -o mode=755 container "$new"

@@ -53,7 +53,9 @@ class Strict:
             "PREHEAT_MODEL": "vision",
             **env,
         }
-        command = self.container.command(*words, env={name: value for name, value in given.items() if value is not None})
+        command = self.container.command(
+            *words, env={name: value for name, value in given.items() if value is not None}
+        )
         return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     def serve(self, script: str = SERVE, *, python: str = sys.executable, **env: str | None) -> dict[str, object]:
@@ -168,18 +170,25 @@ def test_a_miss_without_a_compiler_is_eager(with_package):
     assert line["reason"].endswith("there is no C++ compiler in the image, so the model runs eagerly")
 
 
-def compilers(strict: Strict) -> str:
-    """A PATH whose compilers note that they ran, and fail; the log is `compilers.log` of the work folder."""
-    shims(strict.container.app / "bin", log=Path(WORK, "compilers.log"), pass_on=False)
-    return f"{APP}/bin:/usr/bin:/bin"
+@pytest.fixture
+def compilers(monkeypatch):
+    """Gives a strict pod compilers that note each run in `compilers.log` of its work folder; the PATH that finds them."""
+
+    def make(strict: Strict) -> str:
+        monkeypatch.setenv("PATH", "/usr/bin:/bin")  # ccache has no place there
+        shims(strict.container.app / "bin", log=Path(WORK, "compilers.log"), pass_on=True)
+        return f"{APP}/bin:/usr/bin:/bin"
+
+    return make
 
 
-def test_a_miss_with_no_place_to_compile_in_is_eager(with_package):
+def test_a_miss_with_no_place_to_compile_in_is_eager(with_package, compilers):
     """torch.compile alone raises there: what it compiled cannot be loaded from /tmp."""
     with_package.container = replace(with_package.container, tmp="noexec")
     line = with_package.serve(OTHER_CODE, PATH=compilers(with_package), PREHEAT_WORK_DIR=None)
     assert (line["outcome"], line["reasonClass"]) == ("eager", "NoRoom")
     assert "/tmp is mounted noexec; PREHEAT_WORK_DIR is not set, so the model runs eagerly" in line["reason"]
+    assert compiler_runs(with_package.container.work / "compilers.log") == 0
 
 
 @pytest.mark.soak
@@ -191,7 +200,7 @@ def test_a_miss_is_compiled_in_preheat_s_own_volume(with_package):
 
 
 @pytest.mark.parametrize("threads", ["1", "3"])
-def test_caches_are_found_by_another_user_on_another_host_with_other_cpus(strict, caches, threads):
+def test_caches_are_found_by_another_user_on_another_host_with_other_cpus(strict, caches, compilers, threads):
     given = strict(caches, tier="caches")
     given.container = replace(given.container, tmp="noexec", hostname=f"node-{threads}")
     env = {"USER": "somebody", "LOGNAME": "somebody", "OMP_NUM_THREADS": threads}
