@@ -91,7 +91,7 @@ def load(environ: Mapping[str, str]) -> Revision:
 def _unusable(directory: Path, *, code: bool) -> list[str]:
     """What keeps this process from the files of a target, in words."""
     try:
-        os.stat(directory / TARGET_FILE)
+        (directory / TARGET_FILE).stat()
         flags = os.statvfs(directory).f_flag
     except FileNotFoundError:
         return ["its files were not brought into this pod"]

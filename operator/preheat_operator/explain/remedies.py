@@ -73,9 +73,18 @@ AUTOLOAD: Final = "Remove TORCH_DEVICE_BACKEND_AUTOLOAD from the environment, or
 ISOLATED: Final = (
     "Start Python without -I and -E: with them it does not look at PYTHONPATH, which brings the runtime in."
 )
+PATH_REPLACED: Final = (
+    "Let the command add to PYTHONPATH what it needs (PYTHONPATH=/mine:$PYTHONPATH) and keep the rest of the environment: "
+    "/opt/preheat/site in it brings the runtime in."
+)
+NOT_LOADED: Final = (
+    "Wait until the process has imported torch. Where it has: see what starts it, in the image too. python -I or -E, a start "
+    "script that sets PYTHONPATH anew or clears the environment (env -i, sudo, su -), and TORCH_DEVICE_BACKEND_AUTOLOAD in the "
+    "image keep the runtime out; `kubectl exec POD -- env` shows what a process begins with. Pods from before this release, "
+    "and logs whose beginning is gone, do not say it either."
+)
 NO_RECORD: Final = (
     "Send a request: the first answer of a compiled model is what is recorded. Where that changes nothing: does the process "
-    "call torch.compile(model) or model.compile(), with no backend of its own? Does it start another Python, or clear "
-    "PYTHONPATH? Is the beginning of the log still there?"
+    "call torch.compile(model) or model.compile(), with no backend of its own?"
 )
 NEVER_CALLED: Final = "Call what torch.compile returned, not the model itself."
