@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -35,8 +36,13 @@ TORCH = "2.15.0"
 
 def interpreter(version: str) -> str | None:
     """A Python of that minor version on this machine; none is downloaded."""
+    env = dict(os.environ)
+    if shutil.which("pyenv"):
+        # Its shims only run the versions that are chosen: all of them.
+        listed = subprocess.run(["pyenv", "versions", "--bare"], capture_output=True, text=True, check=False).stdout
+        env["PYENV_VERSION"] = ":".join(listed.split())
     words = [ensure_uv(), "python", "find", "--no-python-downloads", "--system", version]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
     return done.stdout.strip() or None
 
 
