@@ -21,6 +21,8 @@ export PYTHONPATH := $(SOURCES)
 LAB = $(PY) -m lab
 # One of each minor version: each works, or is refused in words.
 TORCH_VERSIONS := 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
+# Those that images bring; each works, or it is said why it was not tried.
+PYTHON_VERSIONS := 3.10 3.11 3.12 3.13 3.14
 # tests/conftest.py says which tests go together, and in which order.
 WORKERS := -n 3 --dist loadscope --no-loadscope-reorder
 # What the C++ compiler was asked before, it need not do again: like all builds, its answers are kept in the cache.
@@ -68,6 +70,7 @@ soak: $(VENV)/.compiled ## the long tests in full, and those that break the clus
 	$(LAB) --name soak run --fresh -- pytest -m "soak or matrix" $(ARGS)
 	$(LAB) --name soak run --fresh -- pytest tests/cluster/lab/test_faults.py $(ARGS)
 	$(PY) benchmarks/torch_versions.py $(TORCH_VERSIONS)
+	$(PY) benchmarks/python_versions.py $(PYTHON_VERSIONS)
 
 # On a machine with a GPU, with that machine's own torch: no cluster, no network, and of our packages only pytest.
 gpu: ## what a GPU says of what Preheat needs, and the acceptance tests on it

@@ -35,19 +35,24 @@ UNUSED = ("cudnn/lib/libcudnn_*", "nvshmem/lib/*.a", "nvshmem/lib/*.bc", "*/incl
 MODELS = ("small_weights", "branching")
 
 
-def environment(version: str) -> Path:
-    """A virtual environment of this Python with that torch; its folder."""
-    place, uv = cache_root() / f"torch-{version}", ensure_uv()
+def environment(version: str, python: str = sys.executable, *, name: str = "", cache: Path | None = None) -> Path:
+    """A virtual environment of that Python with that torch; its folder. Raises CalledProcessError with uv's words.
+
+    What is downloaded is kept in `cache`, and nowhere without it: several GB for each torch.
+    """
+    place, uv = cache_root() / f"torch-{version}{name}", ensure_uv()
     if not (place / ".complete").exists():
         shutil.rmtree(place, ignore_errors=True)
-        env = {**os.environ, "UV_CACHE_DIR": f"{place}.uv", "UV_LINK_MODE": "hardlink"}
-        subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(place)], check=True, env=env)
+        env = {**os.environ, "UV_CACHE_DIR": str(cache or f"{place}.uv"), "UV_LINK_MODE": "hardlink"}
+        subprocess.run([uv, "venv", "-q", "--python", python, str(place)], check=True, env=env)
         words = [uv, "pip", "compile", "-q", "--no-header", "--no-annotate", "-o", str(place / "requirements.txt"), "-"]
+        words += ["--python", str(place / "bin" / "python")]
         words += [f"--no-emit-package={name}" for name in LEFT_OUT]
-        subprocess.run(words, input=f"torch=={version}\nnumpy\nsetuptools\n", text=True, check=True, env=env)
+        asked = f"torch=={version}\nnumpy\nsetuptools\n"
+        subprocess.run(words, input=asked, text=True, check=True, env=env, stderr=subprocess.PIPE)
         words = [uv, "pip", "install", "-q", "--no-deps", "--python", str(place / "bin" / "python")]
         subprocess.run([*words, "-r", str(place / "requirements.txt")], check=True, env=env)
-        shutil.rmtree(f"{place}.uv")
+        shutil.rmtree(f"{place}.uv", ignore_errors=True)
         for pattern in UNUSED:
             for path in next(place.glob("lib/python3*/site-packages/nvidia")).glob(pattern):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from dataclasses import dataclass
 
@@ -55,6 +56,15 @@ def find() -> Torch:
     except Exception as error:
         return Torch(version=None, reason="TorchUnsupported", message=f"importing torch: {describe(error)}")
     version = str(torch.__version__)
+    # Set in the image it is seen nowhere else; without this it would show as a proof that fails.
+    autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1")
+    if autoload != "1":
+        return Torch(
+            version=version,
+            reason="TorchUnsupported",
+            message=f"TORCH_DEVICE_BACKEND_AUTOLOAD={autoload} is set, so torch loads no Preheat in pods either. "
+            "Remove it from the image or the pod template, or set it to 1.",
+        )
     missing = [f"{module}.{name} ({purpose})" for module, name, purpose in NEEDED if not _has(module, name)]
     if missing:
         return Torch(

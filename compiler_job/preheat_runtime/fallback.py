@@ -1,22 +1,34 @@
 """What torch does without a package: compile, or run eagerly where it cannot.
 
-Why it exists: an image that only ever serves from packages may have no C++ compiler. There `torch.compile` raises at the
-first call, so a package that does not fit would turn a slow start into a crash.
+Why it exists: an image that only ever serves from packages may have no C++ compiler, and a strict pod no place where torch's
+compiler can work. There `torch.compile` raises at the first call, so a package that does not fit would turn a slow start
+into a crash.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from . import room
 from .locks import ForkLock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-NO_COMPILER = "there is no C++ compiler in the image, so the model runs eagerly"
+#: What every reason for answering eagerly here ends with.
+EAGERLY: Final = ", so the model runs eagerly"
+NO_COMPILER: Final = "there is no C++ compiler in the image"
+
 _NO_COMPILER_ERRORS = frozenset({"InvalidCxxCompiler", "InvalidVecISA"})
+#: Of torch's errors, those that say that it was compiling; what the user's code raises is the user's.
+_COMPILING = frozenset({"BackendCompilerFailed"})
+#: A disk that is full or cannot be written to: what files raise, and what a compiler prints.
+_OF_FILES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_SAID = re.compile("|".join([*(re.escape(os.strerror(number)) for number in _OF_FILES), "failed to map segment.*"]))
 
 
 def compiler_missing() -> bool:
@@ -25,21 +37,23 @@ def compiler_missing() -> bool:
 
 
 class Fallback:
-    """The real `torch.compile`, made at the first call that needs it; eager when there is no compiler."""
+    """The real `torch.compile`, made at the first call that needs it; eager where torch cannot compile."""
 
     def __init__(self, make: Callable[[], Callable[..., Any]], eager: Callable[..., Any]) -> None:
         self._make = make
         self.eager = eager
         self._lock = ForkLock()
         self._compiled: Callable[..., Any] | None = None
-        self._no_compiler: bool | None = None
+        self._looked = False
+        self._unable: str | None = None
 
     @property
-    def no_compiler(self) -> bool:
-        """Whether calls go to eager for want of a compiler."""
-        if self._no_compiler is None:
-            self._no_compiler = compiler_missing()
-        return self._no_compiler
+    def unable(self) -> str | None:
+        """Why torch cannot compile in this pod, in words, so that calls go to eager; None as long as it can."""
+        if not self._looked:
+            self._unable = NO_COMPILER if compiler_missing() else room.find(os.environ)
+            self._looked = True
+        return self._unable
 
     @property
     def compiled(self) -> Callable[..., Any]:
@@ -51,21 +65,40 @@ class Fallback:
 
     def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Answer in torch's own way; errors of the user's code are the user's."""
-        if self.no_compiler:
+        if self.unable is not None:
             return self.eager(*args, **kwargs)
         try:
             return self.compiled(*args, **kwargs)
         except Exception as error:
-            if not _for_want_of_a_compiler(error):
+            self._unable = _why_not_here(error)
+            if self._unable is None:
                 raise
-        self._no_compiler = True
         return self.eager(*args, **kwargs)
 
 
-def _for_want_of_a_compiler(error: BaseException | None) -> bool:
+def _why_not_here(error: BaseException) -> str | None:
+    """What of this pod keeps torch from compiling, in words; None when the error is of another kind."""
+    chain = list(_chain(error))
+    if any(type(each).__name__ in _NO_COMPILER_ERRORS for each in chain):
+        return NO_COMPILER
+    if not any(kind.__name__ in _COMPILING for each in chain for kind in type(each).__mro__):
+        return None
+    for each in chain:
+        if isinstance(each, OSError) and each.errno in _OF_FILES:
+            return f"{room.NO_ROOM}: {each.strerror}: {each.filename}"
+        # Of a compiler, or of the loader.
+        if isinstance(each, (ImportError, OSError)) or type(each).__name__ == "CppCompileError":
+            found = _SAID.search(str(each))
+            if found is not None:
+                return f"{room.NO_ROOM}: {found.group()}"
+    return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and what it came from."""
     while error is not None:
+        yield error
         inner = getattr(error, "inner_exception", None)
-        if type(error).__name__ in _NO_COMPILER_ERRORS or type(inner).__name__ in _NO_COMPILER_ERRORS:
-            return True
+        if isinstance(inner, BaseException):
+            yield inner
         error = error.__cause__ or error.__context__
-    return False

@@ -3,14 +3,21 @@
 Why it exists: it is the one official place where a library can act in a process whose code knows nothing of it. An
 exception here would end the user's `import torch`, and every process of the container pays for what happens here; so it
 only puts a thin function in front of `torch.compile`, and everything else waits until somebody calls that.
+
+It also says, once in the life of a container, that it is there. What is never loaded (`python -I`, a start script that sets
+PYTHONPATH anew) cannot say so itself; a log without that line is how it is seen.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 from .variables import ENV_DIR, ENV_DISABLE, ENV_LOG
 
@@ -20,6 +27,7 @@ def autoload() -> None:
     try:
         if os.environ.get(ENV_DIR) and os.environ.get(ENV_DISABLE, "0") in ("", "0"):
             _install(sys.modules["torch"])
+            _say_that_it_is_there(os.environ)
     except Exception as error:
         _complain("the hook failed", error)
 
@@ -45,6 +53,18 @@ def _install(torch: Any) -> None:
 
     compile._preheat = True  # type: ignore[attr-defined]
     torch.compile = compile
+
+
+def _say_that_it_is_there(environ: Mapping[str, str]) -> None:
+    work = environ.get("PREHEAT_WORK_DIR")
+    if not work or environ.get("PREHEAT_LOG", "json") == "off" or sys.stderr is None:
+        return
+    # The volume outlives the container, whose restart begins a new log: with the process that the container began with.
+    with contextlib.suppress(OSError, ValueError, IndexError):  # also where another process has said it
+        with open("/proc/1/stat", "rb") as file:  # noqa: PTH123 (pathlib may not be imported yet)
+            began = file.read().rpartition(b") ")[2].split()[19].decode()
+        os.close(os.open(f"{work}/.loaded-{began}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        sys.stderr.write(f'{{"logger": "preheat", "event": "preheat-loaded", "pid": {os.getpid()}}}\n')
 
 
 def _complain(what: str, error: Exception) -> None:

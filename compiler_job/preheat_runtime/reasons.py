@@ -20,6 +20,7 @@ _PATTERNS: Final = (
     ("StoreDenied", r"^fetch: Failed, (StoreDenied|StoreCredentialsMissing)\b"),
     ("Corrupt", r"^fetch: Failed, (ManifestMissing|ManifestCorrupt|PieceMissing|PieceCorrupt|UnknownFormat)\b"),
     ("Corrupt", r"^the manifest cannot be read"),
+    ("FetchFailed", r"\bfiles cannot be read by user "),
     ("FetchFailed", r"^fetch: "),
     # Of the process that the artifact would run in.
     ("TorchDiffers", r"\btorch \S+ in the pod, artifact has "),
@@ -28,6 +29,7 @@ _PATTERNS: Final = (
         "CpuDiffers",
         r"\bCPU lacks |\bmachine \S+ in the pod|\bneeds CPU class |caches were filled for Native on another CPU",
     ),
+    ("NotExecutable", r"\bis mounted noexec, so no code"),
     ("GpuDiffers", r"\bno GPU in the pod|\b(GPU|GPU capability|CUDA|triton) \S.* in the pod, artifact has "),
     # Of the call of torch.compile.
     ("NotAModule", r"^it is not a module's own call"),
@@ -50,6 +52,7 @@ _PATTERNS: Final = (
     ("TargetsFailed", r"^\S+: (Failed|NoCapacity), |^the revision has no targets"),
 )
 _NO_COMPILER: Final = "NoCompiler"
+_NO_ROOM: Final = "NoRoom"
 _REJECTED: Final = "Rejected"
 _WRONG: Final = "PackageWrong"
 _OF_OUTCOME: Final = {"hot": "Package", "warm": "Caches"}
@@ -59,6 +62,7 @@ CLASSES: Final = (
     _REJECTED,
     _WRONG,
     _NO_COMPILER,
+    _NO_ROOM,
     *dict.fromkeys(name for name, _ in _PATTERNS),
     OTHER,
 )
@@ -84,6 +88,8 @@ def class_of(outcome: str | None, reason: str) -> str:
         return _WRONG
     if outcome == "eager" and "no C++ compiler" in reason:
         return _NO_COMPILER
+    if outcome == "eager" and "compiler has no place to work in" in reason:
+        return _NO_ROOM
     if reason.endswith(ON_REJECT_COMPILE) or (outcome == "eager" and not reason.endswith(ON_MISS_EAGER)):
         return _REJECTED
     reason = reason.removesuffix(ON_MISS_EAGER)

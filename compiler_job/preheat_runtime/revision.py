@@ -7,6 +7,7 @@ taken at their word here; but whether they fit is known only in the process that
 from __future__ import annotations
 
 import json
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,14 +81,24 @@ def load(environ: Mapping[str, str]) -> Revision:
             continue
         against = reasons_against(fingerprint)
         directory = root / "revision" / entry.folder
-        if not against and not (directory / TARGET_FILE).is_file():
-            against = ["its files were not brought into this pod"]
-        if against:
+        if against := against or _unusable(directory, code=entry.tier == "package"):
             reasons.append(f"{name}: {'; '.join(against)}")
         else:
             candidates.append(Candidate(entry=entry, directory=directory, fingerprint=fingerprint))
     reason = " | ".join(reasons)[:1000] or "the revision has no targets"
     return Revision(manifest=digest_of(data), candidates=tuple(candidates), reason=reason)
+
+
+def _unusable(directory: Path, *, code: bool) -> list[str]:
+    """What keeps this process from the files of a target, in words."""
+    try:
+        (directory / TARGET_FILE).stat()
+        flags = os.statvfs(directory).f_flag
+    except FileNotFoundError:
+        return ["its files were not brought into this pod"]
+    except OSError as error:
+        return [f"its files cannot be read by user {os.getuid()}: {error.strerror}"]
+    return [f"{directory} is mounted noexec, so no code in it can run"] if code and flags & os.ST_NOEXEC else []
 
 
 def _why_nothing(root: Path) -> str:

@@ -18,7 +18,7 @@ from . import policy, warm
 from . import revision as revisions
 from .asked import module_of, off_reason, refused_arguments, refused_levers
 from .choosing import Choice, Chooser
-from .fallback import NO_COMPILER, Fallback
+from .fallback import EAGERLY, Fallback
 from .locks import ForkLock
 from .reasons import ON_MISS_EAGER
 from .records import dataclass
@@ -188,8 +188,8 @@ class Server:
             counter = warm.HitCounter()
             fallback = self._fallback_of(choice)
             result = fallback(args, kwargs)
-            if fallback.no_compiler:
-                choice = replace(choice, outcome="eager", reason=f"{choice.reason}; {NO_COMPILER}")
+            if fallback.unable is not None:
+                choice = replace(choice, outcome="eager", reason=f"{choice.reason}; {fallback.unable}{EAGERLY}")
             elif choice.outcome == "warm" and counter.missed():
                 choice = Choice(
                     outcome="cold", reason="the compiler caches did not hold it", candidate=choice.candidate

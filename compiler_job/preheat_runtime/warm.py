@@ -18,6 +18,7 @@ import torch
 
 from .environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
 from .fingerprint import CPU_CLASSES, NATIVE, needed_isa
+from .room import is_torchs_own
 from .variables import ENV_WORK_DIR
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
     folders = ["TORCHINDUCTOR_CACHE_DIR"]
     if any(candidate.fingerprint.device == "cuda" for candidate in candidates):
         folders.append("TRITON_CACHE_DIR")
-    held = [name for name in folders if name in environ and not _is_torchs_own(environ[name])]
+    held = [name for name in folders if name in environ and not is_torchs_own(environ[name])]
     held += [name for name, value in wanted.items() if environ.get(name, value) != value]
     if held:
         return f"the pod sets {', '.join(held)} itself"
@@ -61,15 +62,6 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
     torch.compiler.config.cache_key_tag = cache_key_tag(isa)
     _set_imported(sys.modules.get("torch._inductor.config"), isa)
     return None
-
-
-def _is_torchs_own(folder: str) -> bool:
-    """Whether Inductor, imported already, wrote its default into the environment, as it does at the first look."""
-    utils = sys.modules.get("torch._inductor.runtime.cache_dir_utils")
-    if utils is None:
-        return False
-    default = Path(utils.default_cache_dir())
-    return Path(folder) in (default, default / "triton")
 
 
 def _set_imported(config: Any, isa: str) -> None:

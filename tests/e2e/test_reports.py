@@ -90,6 +90,8 @@ def test_a_hot_pod_is_counted_and_explained(world: World, ready: kit.Kube) -> No
         assert (said["outcome"], said["cause"]) == ("hot", "Package")
         assert said["remedy"].startswith("Nothing")
         assert said["manifest"] == pod["metadata"]["annotations"]["preheat.dev/manifest"]
+        # All this under the container runtime's own filter of system calls: 2 is a filter.
+        assert ready.run("exec", name, "--", "grep", "^Seccomp:", "/proc/1/status").split() == ["Seccomp:", "2"]
 
         # Three calls of a shape that no bucket is for: told once in the log, counted by shape.
         with kit.forwarded(ready, name) as url:

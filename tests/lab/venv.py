@@ -109,6 +109,7 @@ def lock() -> None:
             "requirements/architectures.txt",
             "--no-deps",
         ],
+        "requirements/servers.txt": ["requirements/servers.in", "--constraint", "requirements/dev.txt"],
         "requirements/bootstrap.txt": ["requirements/bootstrap.in"],
         "requirements/build.txt": ["requirements/build.in"],
         "examples/requirements.txt": ["examples/requirements.in", "--constraint", "requirements/dev.txt", *slim],

@@ -19,9 +19,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
 from preheat_operator.api import names
 from preheat_operator.api.enums import Admission
+
+#: So that with a Deployment's default progress deadline (600 s) the wait ends before it.
+WAIT_TIMEOUT_SECONDS: Final = 480
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # Printable ASCII without the blank: what cannot break a line or a field.

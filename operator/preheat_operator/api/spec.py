@@ -19,12 +19,11 @@ from preheat_operator.api.enums import (
     WhenMissing,
 )
 from preheat_operator.api.fields import DECIMAL, EXPONENT, IntOrString, Name
+from preheat_operator.api.index import WAIT_TIMEOUT_SECONDS
 from preheat_operator.api.torch import Torch
 
 MAX_HARDWARE: Final = 8
 MAX_TARGETS: Final = 128
-#: So that with a Deployment's default progress deadline (600 s) the wait ends before it.
-WAIT_TIMEOUT_SECONDS: Final = 480
 
 
 class WorkloadRef(ApiModel):

@@ -6,6 +6,7 @@ Each step answers only when the pod got no further; so the explanation is about 
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -205,6 +206,10 @@ def _of_faults(found: Gathered) -> tuple[str, ...]:
 
 
 _ISOLATED: Final = re.compile(r"-[a-zA-Z]*[IE][a-zA-Z]*")
+#: In a command: PYTHONPATH set without what it was, or taken away.
+_PATH_REPLACED: Final = re.compile(
+    r"\bPYTHONPATH=(?!\S*\$\{?PYTHONPATH)\S*|\bunset PYTHONPATH\b|\benv (-\S+ )*(-i\b|--ignore-environment\b|-u ?PYTHONPATH\b)"
+)
 
 
 def _unrecorded(found: Gathered) -> Explanation:
@@ -223,33 +228,53 @@ def _why_no_record(found: Gathered) -> tuple[str, str, str]:
         return "LogUnreadable", f"the log of container {found.container} could not be read", remedies.LOGS
     if any(record.get("when") == "exit" for record in found.records):
         return "NeverCalled", "torch.compile was called, what it returned never was", remedies.NEVER_CALLED
-    none = "no record from the runtime"
+    if found.loaded:
+        why = "the runtime is loaded, and no compiled model has answered yet, or torch.compile is never called"
+        return "NoRecord", why, remedies.NO_RECORD
+    if found.variable("PREHEAT_LOG") == "off":
+        return "LogOff", "no word from the runtime: PREHEAT_LOG=off", remedies.LOG_OFF
+    return _why_not_loaded(found)
+
+
+def _why_not_loaded(found: Gathered) -> tuple[str, str, str]:
+    """The runtime says once that it is there, and has not: what in the pod's own words would explain that?"""
+    none = "no word from the runtime"
     autoload = found.variable("TORCH_DEVICE_BACKEND_AUTOLOAD")
     if autoload not in (None, "1"):
-        return (
-            "AutoloadOff",
-            f"{none}: TORCH_DEVICE_BACKEND_AUTOLOAD={autoload}, so torch loads nothing",
-            remedies.AUTOLOAD,
-        )
+        why = f"{none}: TORCH_DEVICE_BACKEND_AUTOLOAD={autoload}, so torch loads nothing"
+        return "AutoloadOff", why, remedies.AUTOLOAD
     if isolated := _isolated(found.command):
         return "Isolated", f"{none}: Python is started with {isolated}, so it was never loaded", remedies.ISOLATED
-    if found.variable("PREHEAT_LOG") == "off":
-        return "LogOff", f"{none} in the log: PREHEAT_LOG=off", remedies.LOG_OFF
-    why = f"{none}: no compiled model has answered yet, torch.compile is never called, or the runtime was never loaded"
-    return "NoRecord", why, remedies.NO_RECORD
+    if replaced := _PATH_REPLACED.search(" ".join(found.command)):
+        why = f"{none}: the container's command has {replaced.group().strip()!r}, so it was never loaded"
+        return "PathReplaced", why, remedies.PATH_REPLACED
+    return (
+        "NotLoaded",
+        f"{none}: no process that it could be loaded into has imported torch so far",
+        remedies.NOT_LOADED,
+    )
 
 
 def _isolated(command: list[str]) -> str | None:
     """The option that keeps Python from PYTHONPATH, if it is started with one: options stand before the script."""
-    at = next((i for i, word in enumerate(command) if re.search(r"(^|/)python[0-9.]*$", word)), None)
+    words = [part for word in command for part in _parts(word)]
+    at = next((i for i, word in enumerate(words) if re.search(r"(^|/)python[0-9.]*$", word)), None)
     if at is None:
         return None
-    for word in command[at + 1 :]:
+    for word in words[at + 1 :]:
         if not word.startswith("-") or word in ("-m", "-c"):
             return None
         if _ISOLATED.fullmatch(word):
             return word
     return None
+
+
+def _parts(word: str) -> list[str]:
+    """The words of a command that is written as one, as for `sh -c`."""
+    try:
+        return shlex.split(word) if " " in word.strip() else [word]
+    except ValueError:  # quotes that do not end
+        return word.split()
 
 
 def _of_model(found: Gathered) -> tuple[str, ...]:

@@ -139,6 +139,11 @@ class Gathered:
         return [line for line in _lines(self.serving_log) if line.get("event") == "preheat"]
 
     @cached_property
+    def loaded(self) -> bool:
+        """Whether the runtime says that it is there: once for a container, before anything is compiled."""
+        return any(str(line.get("event")).startswith("preheat") for line in _lines(self.serving_log))
+
+    @cached_property
     def faults(self) -> list[str]:
         """What the runtime says of its own faults."""
         lines = [str(line.get("reason")) for line in _lines(self.serving_log) if line.get("event") == "preheat-error"]

@@ -15,6 +15,10 @@ OF_REASON: Final = {
     "NotAModule": "Only a module's own call is compiled ahead: compile the module, torch.compile(model), not a function around it.",
     "CompileOff": "Compiling is switched off in the process; remove the variable or the call that the reason names.",
     "NoCompiler": "Mend why no artifact answers (see the reason); or add g++ to the image, so that torch can compile.",
+    "NoRoom": "Mend why no artifact answers (see the reason). So that torch can compile: give the pod's volumes room, or set "
+    "TORCHINDUCTOR_CACHE_DIR to a folder that can be written to and is not mounted noexec.",
+    "NotExecutable": "The node mounts its pods' volumes noexec (the kubelet's folder, by default /var/lib/kubelet). Mount that "
+    "without noexec: a package is code that is loaded from there.",
     "NoRevision": "Replace the pod now that a revision is ready, or wait until one is: kubectl describe compiledmodel.",
     "StoreUnreachable": "Look at the store and at what lies between it and the node (NetworkPolicies, DNS, proxies), "
     "then replace the pod; fetch.timeoutSeconds is the chart's value for a slow one.",
@@ -69,10 +73,19 @@ AUTOLOAD: Final = "Remove TORCH_DEVICE_BACKEND_AUTOLOAD from the environment, or
 ISOLATED: Final = (
     "Start Python without -I and -E: with them it does not look at PYTHONPATH, which brings the runtime in."
 )
+PATH_REPLACED: Final = (
+    "Let the command add to PYTHONPATH what it needs (PYTHONPATH=/mine:$PYTHONPATH) and keep the rest of the environment: "
+    "/opt/preheat/site in it brings the runtime in."
+)
+NOT_LOADED: Final = (
+    "Wait until the process has imported torch. Where it has: see what starts it, in the image too. python -I or -E, a start "
+    "script that sets PYTHONPATH anew or clears the environment (env -i, sudo, su -), and TORCH_DEVICE_BACKEND_AUTOLOAD in the "
+    "image keep the runtime out; `kubectl exec POD -- env` shows what a process begins with. Pods from before this release, "
+    "and logs whose beginning is gone, do not say it either."
+)
 NO_RECORD: Final = (
     "Send a request: the first answer of a compiled model is what is recorded. Where that changes nothing: does the process "
-    "call torch.compile(model) or model.compile(), with no backend of its own? Does it start another Python, or clear "
-    "PYTHONPATH? Is the beginning of the log still there?"
+    "call torch.compile(model) or model.compile(), with no backend of its own?"
 )
 NEVER_CALLED: Final = "Call what torch.compile returned, not the model itself."
 GATED: Final = (

@@ -17,7 +17,7 @@ import yaml
 
 from preheat_operator.api import names
 from preheat_operator.api.crds import write_or_check
-from preheat_operator.api.spec import WAIT_TIMEOUT_SECONDS
+from preheat_operator.api.index import WAIT_TIMEOUT_SECONDS
 from preheat_operator.injection import additions, cel
 from preheat_operator.injection.reading import ASKED
 from preheat_operator.injection.reference import FAILS, MIRROR_ANNOTATION, WAITS

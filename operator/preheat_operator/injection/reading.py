@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from preheat_operator.api import names
-from preheat_operator.api.spec import WAIT_TIMEOUT_SECONDS
+from preheat_operator.api.index import WAIT_TIMEOUT_SECONDS
 from preheat_operator.injection.additions import FETCH_COMMAND
 
 ASKED: Final = ("Cold", "Wait", "Fail")

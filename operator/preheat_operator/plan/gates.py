@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from preheat_operator.api import names
 from preheat_operator.api.enums import RevisionState, Suspend, WhenMissing
-from preheat_operator.api.spec import WAIT_TIMEOUT_SECONDS
+from preheat_operator.api.index import WAIT_TIMEOUT_SECONDS
 from preheat_operator.plan.workload import Serving, serving
 
 if TYPE_CHECKING:

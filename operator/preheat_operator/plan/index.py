@@ -13,7 +13,7 @@ from preheat_operator.api import index as text
 from preheat_operator.api import names
 from preheat_operator.api.compiledmodel import MAX_INDEX_CHARACTERS
 from preheat_operator.api.enums import Admission, RevisionState, WhenMissing, WorkloadKind
-from preheat_operator.api.spec import WAIT_TIMEOUT_SECONDS
+from preheat_operator.api.index import WAIT_TIMEOUT_SECONDS
 from preheat_operator.plan.given import given
 from preheat_runtime import policy
 

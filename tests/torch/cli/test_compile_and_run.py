@@ -79,7 +79,8 @@ class App:
             **env,
         )
         assert done.returncode == 0, done.stderr
-        (line,) = [json.loads(each) for each in done.stderr.splitlines() if each.startswith("{")]
+        lines = [json.loads(each) for each in done.stderr.splitlines() if each.startswith("{")]
+        (line,) = [each for each in lines if each["event"] == "preheat"]
         return json.loads(done.stdout), line
 
 

@@ -19,6 +19,7 @@ import emulation
 from preheat_compiler.package import DimRange, ExampleCall, build_package, describe_target
 from preheat_runtime import examine, fingerprint, native, serve, verify
 from preheat_runtime import package as contract
+from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
 from preheat_runtime.manifest import File, Manifest, Piece, Target
 
 HERE = Path(__file__).parent
@@ -90,7 +91,9 @@ class Pod:
     def work(self) -> Path:
         return self.root / "work"
 
-    def python(self, script: str, *, timeout=300, compiler=False, cpu: str | None = None, **environ: str):
+    @property
+    def site(self) -> Path:
+        """The folder with the runtime, made when absent."""
         site = self.root / "site"
         if not site.exists():
             site.mkdir(parents=True)
@@ -99,10 +102,14 @@ class Pod:
             info.mkdir()
             (info / "METADATA").write_text("Metadata-Version: 2.1\nName: preheat-runtime\nVersion: 0\n")
             (info / "entry_points.txt").write_text("[torch.backends]\npreheat = preheat_runtime.hook:autoload\n")
+        return site
+
+    def environment(self, *, compiler=False, **environ: str) -> dict[str, str]:
+        """That of the serving container; without `compiler` nothing on its PATH can compile."""
         self.work.mkdir(exist_ok=True)
         env = {
             **os.environ,
-            "PYTHONPATH": f"{site}:{HERE}",
+            "PYTHONPATH": f"{self.site}:{HERE}",
             "PREHEAT_DIR": str(self.root),
             "PREHEAT_WORK_DIR": str(self.work),
             "PREHEAT_MODEL": "vision",
@@ -111,13 +118,21 @@ class Pod:
         for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "PREHEAT_DISABLE"):
             env.pop(name, None)
         if not compiler:
-            env["PATH"] = str(site)  # nothing in there can compile
-        env.update(environ)
+            env["PATH"] = str(self.site)
+        return {**env, **environ}
+
+    def python(self, script: str, *, timeout=300, compiler=False, cpu: str | None = None, **environ: str):
+        env = self.environment(compiler=compiler, **environ)
         command = [*emulation.command(cpu), sys.executable, "-c", script]
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout)
         assert done.returncode == 0, done.stderr[-3000:]
-        lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
-        return done.stdout, lines
+        return done.stdout, self.said(done.stderr)
+
+    @staticmethod
+    def said(text: str) -> list[dict[str, object]]:
+        """The runtime's lines in a log, but for the one that says that it is there."""
+        lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        return [line for line in lines if line["event"] != "preheat-loaded"]
 
 
 @pytest.fixture(scope="session")
@@ -161,6 +176,31 @@ def trap_described(tmp_path_factory):
     net = load_nets("nets_of_the_job").trap()
     describe_target(net, ExampleCall(args=(torch.randn(4, 16),)), dynamic_shapes=None, out=out, cpu_isa="X86_64_V3")
     return out
+
+
+WARM = """
+import sys, os, torch
+torch.backends.cpu.get_cpu_capability()
+os.environ.update({isa!r})
+torch.compiler.config.cache_key_tag = {tag!r}
+import nets
+with torch.no_grad():
+    torch.compile(nets.trap())(torch.randn(4, 16))
+"""
+
+
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory):
+    """A caches artifact for Trap, filled for X86_64_V3."""
+    folder = tmp_path_factory.mktemp("caches") / "artifact"
+    caches = folder / CACHE_DIRECTORY
+    caches.mkdir(parents=True)
+    net = load_nets("nets_of_the_job").trap()
+    describe_target(net, ExampleCall(args=(torch.randn(4, 16),)), dynamic_shapes=None, out=folder, cpu_isa="X86_64_V3")
+    env = {**os.environ, **cache_environment(), "TORCHINDUCTOR_CACHE_DIR": str(caches), "PYTHONPATH": str(HERE)}
+    script = WARM.format(isa=isa_environment("X86_64_V3"), tag=cache_key_tag("X86_64_V3"))
+    subprocess.run([sys.executable, "-c", script], env=env, check=True, timeout=300)
+    return folder
 
 
 @pytest.fixture

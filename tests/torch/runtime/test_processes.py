@@ -1,16 +1,11 @@
 """Fresh processes in a pod: what is imported, what is logged, and that no pod fails."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-from preheat_compiler.package import ExampleCall, build_package, describe_target
-from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
+from preheat_compiler.package import ExampleCall, build_package
 from preheat_runtime.fingerprint import missing_flags, needed_isa, usable_flags
 
 pytestmark = pytest.mark.torch
@@ -140,38 +135,6 @@ print("torch._inductor.compile_fx" in sys.modules, "torch._dynamo.symbolic_conve
 """
     _, (line,) = pod.python(script)
     assert line["outcome"] == "hot"
-
-
-WARM = """
-import sys, os, torch
-torch.backends.cpu.get_cpu_capability()
-os.environ.update({isa!r})
-torch.compiler.config.cache_key_tag = {tag!r}
-import nets
-with torch.no_grad():
-    torch.compile(nets.trap())(torch.randn(4, 16))
-"""
-
-
-@pytest.fixture(scope="module")
-def caches(tmp_path_factory):
-    """A caches artifact for Trap, filled for X86_64_V3."""
-    folder = tmp_path_factory.mktemp("caches") / "artifact"
-    caches = folder / CACHE_DIRECTORY
-    caches.mkdir(parents=True)
-    import importlib.util
-
-    here = Path(__file__).parent
-    spec = importlib.util.spec_from_file_location("nets_of_the_job", here / "nets.py")
-    nets = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(nets)
-    describe_target(
-        nets.trap(), ExampleCall(args=(torch.randn(4, 16),)), dynamic_shapes=None, out=folder, cpu_isa="X86_64_V3"
-    )
-    env = {**os.environ, **cache_environment(), "TORCHINDUCTOR_CACHE_DIR": str(caches), "PYTHONPATH": str(here)}
-    script = WARM.format(isa=isa_environment("X86_64_V3"), tag=cache_key_tag("X86_64_V3"))
-    subprocess.run([sys.executable, "-c", script], env=env, check=True, timeout=300)
-    return folder
 
 
 def test_caches_are_warm_even_after_inductor_was_imported(pod, caches):

@@ -1,0 +1,93 @@
+"""Finds torch's compiler a place to work in, where the pod's own folder for temporary files is none.
+
+Why it exists: Inductor writes what it compiles below that folder, and loads it from there. A pod whose root is read-only may
+have no such folder, and from one that is mounted `noexec` nothing can be loaded: torch.compile then raises at the first call.
+Preheat's own volume can be written and may hold programs, so what no package answers is compiled there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from .variables import ENV_WORK_DIR
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CACHE_VARIABLE: Final = "TORCHINDUCTOR_CACHE_DIR"
+_OURS, _TEMPORARY = "compiled", "tmp"
+
+NO_ROOM: Final = "torch's compiler has no place to work in"
+
+
+def find(environ: Mapping[str, str]) -> str | None:
+    """Set the process up so that torch can compile; why there is no place for it, in words, or None.
+
+    Where torch's own place will not do, sets TORCHINDUCTOR_CACHE_DIR, unless the user has, and where there is no folder for
+    temporary files at all, TMPDIR; for the whole process. Never raises.
+    """
+    temporary = _temporary()
+    against = "there is no folder for temporary files" if temporary is None else unusable(temporary)
+    if against is None:
+        return None
+    work = environ.get(ENV_WORK_DIR)
+    ours = _made(Path(work)) if work else f"{ENV_WORK_DIR} is not set"
+    named = CACHE_VARIABLE in environ and not is_torchs_own(environ[CACHE_VARIABLE])
+    if not work or ours is not None:
+        return None if named and temporary is not None else f"{NO_ROOM}: {against}; {ours}"
+    if not named:
+        os.environ[CACHE_VARIABLE] = str(Path(work, _OURS))
+    if temporary is None:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(Path(work, _TEMPORARY))
+    return None
+
+
+def _made(work: Path) -> str | None:
+    """Why Preheat's own volume will not do, or None."""
+    against = unusable(work)
+    if against is None:
+        try:
+            (work / _TEMPORARY).mkdir(exist_ok=True)
+        except OSError as error:
+            return f"{work}: {error.strerror}"
+    return against
+
+
+def is_torchs_own(folder: str) -> bool:
+    """Whether nobody asked for this cache folder: it is the one `find` chose, or Inductor's default.
+
+    Inductor, once imported, writes its default into the environment at the first look.
+    """
+    work = os.environ.get(ENV_WORK_DIR)
+    if work and Path(folder) == Path(work, _OURS):
+        return True
+    utils = sys.modules.get("torch._inductor.runtime.cache_dir_utils")
+    if utils is None or _temporary() is None:
+        return False
+    default = Path(utils.default_cache_dir())
+    return Path(folder) in (default, default / "triton")
+
+
+def unusable(folder: Path) -> str | None:
+    """Why what is compiled cannot be written to this folder and loaded from it, in words; None when it can."""
+    try:
+        flags = os.statvfs(folder).f_flag
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+    if flags & os.ST_NOEXEC:
+        return f"{folder} is mounted noexec"
+    if flags & os.ST_RDONLY or not os.access(folder, os.W_OK | os.X_OK):
+        return f"{folder} cannot be written to"
+    return None
+
+
+def _temporary() -> Path | None:
+    """Python's folder for temporary files; None where there is none that can be written to."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        return None
