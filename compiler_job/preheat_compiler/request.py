@@ -69,7 +69,7 @@ class KeepIf:
 class Request:
     """The whole request; `raw` is the JSON it was read from.
 
-    `base` is the manifest of a revision of the same code with other weights, None where there is none.
+    `base` is the manifest of a ready revision of the same code, None where there is none.
     """
 
     namespace: str

@@ -42,7 +42,7 @@ class JobRequest:
 
     @property
     def base(self) -> str | None:
-        """The manifest of a revision of the same code with other weights; None where there is none."""
+        """The manifest of a ready revision of the same code; None where there is none."""
         base = self.raw.get("base")
         return None if base is None else str(base)
 

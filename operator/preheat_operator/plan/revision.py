@@ -44,7 +44,7 @@ class Wanted:
     """The revision that is needed now.
 
     `image_digest` is the digest to compile in, None while it is not known; `rebuild` the token of the person who asked
-    for it, else empty; `base` the manifest of a revision of the same code with other weights, None when there is none.
+    for it, else empty; `base` the manifest of a ready revision of the same code, None when there is none.
     """
 
     name: str
@@ -207,19 +207,24 @@ def _again(revision: Revision, made_from: Ingredients) -> Wanted:
 
 
 def _with_base(want: Wanted, previous: Sequence[Revision]) -> Wanted:
-    """`want` with the newest ready revision that differs in nothing but its weights, and in the same image as that one.
+    """`want` with the newest ready revision of the same image and template, and in the same image as that one.
 
+    Its targets are for the same code, so each that the spec asks for as before need not be built: new weights build
+    nothing, a new bucket itself alone. One that differs in its weights only goes first, as all its targets may serve.
     What somebody asked to be built again is never carried over.
     """
-    for revision in previous if not want.rebuild else ():
-        if (
-            revision.state == RevisionState.READY
-            and revision.manifest is not None
-            and (revision.weights or "") != want.weights
-            and (want.image_digest is None or revision.image_digest in (None, want.image_digest))
-            and _alike(revision.model_copy(update={"weights": want.weights}), _ingredients(want))
-        ):
-            return replace(want, base=revision.manifest, image_digest=want.image_digest or revision.image_digest)
+    if want.rebuild:
+        return want
+    for changes in ({"weights": want.weights}, {"weights": want.weights, "spec_hash": want.spec_hash}):
+        for revision in previous:
+            if (
+                revision.name != want.name
+                and revision.state == RevisionState.READY
+                and revision.manifest is not None
+                and (want.image_digest is None or revision.image_digest in (None, want.image_digest))
+                and _alike(revision.model_copy(update=changes), _ingredients(want))
+            ):
+                return replace(want, base=revision.manifest, image_digest=want.image_digest or revision.image_digest)
     return want
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -51,8 +51,10 @@ with torch.no_grad():
 NO_COMPILER = {"CXX": "/nonexistent/g++"}
 
 
-def job(folder: Path, factory: str = "model:load", base: Path | None = None) -> Job:
-    return compile_job(folder, MODEL, factory, *MODULES, keepIf={"minSpeedup": "0"}, base=base)
+def job(
+    folder: Path, factory: str = "model:load", base: Path | None = None, modules: list[dict[str, Any]] = MODULES
+) -> Job:
+    return compile_job(folder, MODEL, factory, *modules, keepIf={"minSpeedup": "0"}, base=base)
 
 
 @pytest.fixture
@@ -101,6 +103,19 @@ def test_a_package_is_checked_with_the_new_weights_and_is_the_same_to_the_byte(
     (fallback,) = third.report("main", "one")["fallbacks"]
     assert fallback["tier"] == "carried over"
     assert "the module is another one" in fallback["why"]
+
+
+@pytest.mark.soak
+def test_of_a_model_that_got_a_bucket_the_new_one_alone_is_built(first: Job, tmp_path: Path) -> None:
+    base = former(first, "main", "one", tmp_path / "base")
+    buckets = [bucket("one", tensor(2, 16)), bucket("two", tensor(5, 16))]
+    second = job(tmp_path / "second", base=base, modules=[{"name": "main", "path": "", "buckets": buckets}])
+    old, new = (second.target("main", name) for name in ("one", "two"))
+    assert (old["verdict"], new["verdict"]) == ("Kept", "Kept"), second.said
+    assert old["message"].startswith("carried over")
+    assert not new["message"].startswith("carried over")
+    assert "compileSeconds" in new["figures"]
+    assert files(second) == files(first)
 
 
 def test_a_damaged_package_is_built_anew(first: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

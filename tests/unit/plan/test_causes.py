@@ -215,7 +215,6 @@ def test_new_weights_are_checked_on_the_revision_that_is_there() -> None:
     "other",
     [
         lambda w: setattr(w, "workload", deployment("registry/vision:2")),
-        lambda w: setattr(w, "body", spec(weights={"revision": "7"}, keepIf={"minSpeedup": "0"})),
         lambda w: w.workload["spec"]["template"]["spec"]["containers"][0].update(args=["x"]),
         lambda w: w.annotations.update({"preheat.dev/rebuild": "x"}),
         lambda w: w.serve("p", IMAGE, TWO),
@@ -229,6 +228,16 @@ def test_what_changed_with_the_weights_is_compiled(other: Any) -> None:
     other(world)
     world.settle()
     assert "base" not in request(world.made[-1])
+
+
+def test_another_spec_is_checked_on_what_there_is_and_with_other_weights_on_what_has_the_same_spec() -> None:
+    world = ready(weights={"revision": "6"})
+    world.body = spec(weights={"revision": "6"}, keepIf={"minSpeedup": "0"})
+    job = world.make_ready(digest("b"))
+    assert (request(job)["base"], world.causes[0]) == (digest("a"), "SpecChanged")
+    world.body = spec(weights={"revision": "7"})
+    job = world.make_ready(digest("c"), carried=1)
+    assert request(job)["base"] == digest("a"), "not the newest one, whose targets were asked for otherwise"
 
 
 def test_weights_are_checked_in_the_image_that_was_compiled_in() -> None:
