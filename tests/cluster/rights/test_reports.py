@@ -208,7 +208,6 @@ def test_a_reporting_token_opens_nothing_in_kubernetes(installation: Installatio
         ("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/reports?dryRun=All", {"metadata": {"annotations": {"a": "b"}}}),
         ("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/reports/status?dryRun=All", {"metadata": {"annotations": {"a": "b"}}}),
         ("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/reports?dryRun=All", None),
-        ("GET", f"/api/v1/namespaces/{NAMESPACE}/pods", None),
         ("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default/token", {
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["x"]},
         }),

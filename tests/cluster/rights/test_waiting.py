@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from apiserver import chart
+from apiserver.fixtures import eventually
 from injection_pods import pod
 
 if TYPE_CHECKING:
@@ -40,6 +41,12 @@ def gated(name: str, labels: dict[str, str]) -> dict[str, Any]:
 def held(installation: Installation) -> Iterator[dict[str, str]]:
     """Paths of pods behind two gates, of which one is ours: labelled for us, and not."""
     documents = [gated("held", {"preheat.dev/model": "vision"}), gated("foreign", {"app": "x"})]
+
+    def overwritten() -> bool:
+        made = installation.server.request("POST", f"{PODS}?dryRun=All", documents[1]).body
+        return bool(made["metadata"]["annotations"]["preheat.dev/manifest"] == "none")
+
+    eventually(overwritten, what="the policy on what authors write is taken up")
     for document in documents:
         answer = installation.server.request("POST", PODS, document)
         assert answer.ok, answer.message
@@ -129,7 +136,6 @@ def test_nor_a_label_with_it(installation: Installation, held: dict[str, str]) -
 BEYOND: dict[str, Operations] = {
     "a digest": [*annotate(DIGEST), *TAKE_OFF],
     "the gate alone": TAKE_OFF,
-    "the annotations alone": annotate("none"),
     "a finalizer": [*annotate("none"), *TAKE_OFF, {"op": "add", "path": "/metadata/finalizers", "value": ["preheat.dev/result"]}],
 }  # fmt: skip
 
@@ -142,6 +148,14 @@ def test_the_server_gives_a_pod_leave_to_start_and_nothing_to_start_with(
         "preheat-controller-pods",
         lambda: patch(installation, held["held"], BEYOND[name], SERVER),
         says="only lets pods go on without artifacts",
+    )
+
+
+def test_nor_does_it_tell_a_pod_so_without_letting_it_go_on(installation: Installation, held: dict[str, str]) -> None:
+    installation.refused_only_by(
+        "preheat-server-pods",
+        lambda: patch(installation, held["held"], annotate("none"), SERVER),
+        says="changes only the annotation preheat.dev/served",
     )
 
 
