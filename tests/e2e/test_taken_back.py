@@ -110,6 +110,7 @@ def crash(kube: kit.Kube, pod: str) -> None:
         kit.post(f"{url}/crash", b"")
 
 
+@pytest.mark.soak
 def test_two_pods_that_crash_take_it_back_as_well_without_a_report(world: World, ready: kit.Kube) -> None:
     kube, image = ready, world.image("tiny")
     with given_back(world, kube, image):

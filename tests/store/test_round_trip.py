@@ -77,8 +77,15 @@ def test_no_revision_is_said_as_such(server_pod: Pod) -> None:
 
 
 def test_an_annotation_that_is_no_digest_is_refused(server_pod: Pod) -> None:
-    assert server_pod.fetch("pending").code == 0
+    assert server_pod.fetch("sha1:6f").code == 0
     assert server_pod.receipt()["reason"] == "UnknownFormat"
+    assert (server_pod.directory / "site").is_dir()
+
+
+def test_a_pod_that_somebody_else_let_go_on_starts_as_it_is(server_pod: Pod) -> None:
+    assert server_pod.fetch("pending").code == 0
+    receipt = server_pod.receipt()
+    assert (receipt["outcome"], receipt["reason"]) == ("NoRevision", "")
     assert (server_pod.directory / "site").is_dir()
 
 

@@ -27,7 +27,7 @@ from lab.venv import packages
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.soak]
 
 HERE = Path(__file__).parent
 #: Answers with its process id, and whether what the model said is what eager says.
