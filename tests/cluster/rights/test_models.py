@@ -67,8 +67,17 @@ def test_nor_change_what_they_run(installation: Installation, stored: str) -> No
     installation.refused_only_by("preheat-authors", change, says="bob must be allowed to create jobs")
 
 
+@pytest.mark.parametrize("annotation", ["preheat.dev/rebuild", "preheat.dev/pin"])
+def test_nor_ask_for_a_compile_or_say_what_pods_get(installation: Installation, stored: str, annotation: str) -> None:
+    def ask() -> Answer:
+        body = {"metadata": {"annotations": {annotation: "x"}}}
+        return installation.server.request("PATCH", f"{stored}?dryRun=All", body, user="bob")
+
+    installation.refused_only_by("preheat-authors", ask, says="bob must be allowed to create jobs")
+
+
 def test_metadata_runs_nothing(installation: Installation, stored: str) -> None:
-    body = {"metadata": {"labels": {"team": "a"}, "finalizers": ["foregroundDeletion"]}}
+    body = {"metadata": {"labels": {"team": "a"}, "annotations": {"team": "a"}, "finalizers": ["foregroundDeletion"]}}
     answer = installation.server.request("PATCH", f"{stored}?dryRun=All", body, user="bob")
     assert answer.ok, answer.message
 
