@@ -18,9 +18,9 @@ from preheat_operator.cluster.client import Api, ApiError, Raw
 from preheat_operator.plan.capacity import NO_POD_AFTER
 from preheat_operator.plan.indexnotes import IndexNotes, read_notes
 from preheat_operator.plan.learned import is_read, learned
-from preheat_operator.plan.model import Observed
 from preheat_operator.plan.namespace import IndexState, NamespaceObserved, needs_workload
 from preheat_operator.plan.objects import JobState, JobView, PodView, read_job, read_pod
+from preheat_operator.plan.observed import Observed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,7 +17,7 @@ from preheat_operator.cluster.invalid import report_invalid
 from preheat_operator.cluster.keys import Key, ModelKey, NamespaceKey
 from preheat_operator.cluster.observe import now, observe_children, observe_model, observe_namespace
 from preheat_operator.plan.attention import SeenPods
-from preheat_operator.plan.model import ModelPlan, Observed, plan_gone, plan_model
+from preheat_operator.plan.model import plan_gone, plan_model
 from preheat_operator.plan.namespace import plan_namespace
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from preheat_operator.cluster.queue import WorkQueue
     from preheat_operator.plan.installation import Installation
     from preheat_operator.plan.namespace import NamespacePlan
+    from preheat_operator.plan.observed import ModelPlan, Observed
 
 _LOG = logging.getLogger(__name__)
 # Each round avoids at least one name or learns of one refusal; profiles and forged Jobs are few.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from preheat_operator.api.status import Notice, Revision, Target
-    from preheat_operator.plan.model import Observed
+    from preheat_operator.plan.observed import Observed
 
 
 @dataclass(frozen=True, kw_only=True)

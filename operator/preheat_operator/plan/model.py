@@ -11,19 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from preheat_operator.api import names
 from preheat_operator.api.conditions import ConditionReason, ConditionType
-from preheat_operator.api.enums import HardwareState, RevisionState, Suspend, WhenMissing
-from preheat_operator.api.index import unsayable_python_path
+from preheat_operator.api.enums import HardwareState, RevisionState, Suspend
 from preheat_operator.plan import jobs as job_policy
 from preheat_operator.plan import revision as revisions
 from preheat_operator.plan import rollout
-from preheat_operator.plan.conditions import Announcement, Standing
+from preheat_operator.plan.conditions import Standing
 from preheat_operator.plan.given import held_back, pin, pin_not_found
 from preheat_operator.plan.heard import listen
-from preheat_operator.plan.indexnotes import IndexNotes
+from preheat_operator.plan.idle import (
+    nothing_to_compile_from,
+    waiting_for_pods,
+    waiting_for_weights,
+    when_missing,
+    withholding,
+)
 from preheat_operator.plan.learned import is_read
 from preheat_operator.plan.merge import Joined, join
 from preheat_operator.plan.need import compiled_in, needed, news, present, rebuild_token
 from preheat_operator.plan.objects import JobState, JobView, PodView
+from preheat_operator.plan.observed import ModelPlan, Observed
 from preheat_operator.plan.ownership import Belongings, sort_out
 from preheat_operator.plan.profile import Note, Step, step
 from preheat_operator.plan.status import assemble
@@ -33,51 +39,16 @@ from preheat_operator.plan.weights import LOOKUP, Looked, is_look, look
 from preheat_operator.plan.workload import NotServing, Serving, serving
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
     from preheat_operator.api.compiledmodel import CompiledModel
-    from preheat_operator.api.status import CompiledModelStatus, Revision, Target
+    from preheat_operator.api.status import Revision, Target
     from preheat_operator.plan.installation import Installation
     from preheat_operator.plan.revision import Wanted
 
 # A refusal by the API server can end without the model changing (a quota, a policy), so it is tried again.
 _REFUSED_AGAIN_SECONDS = 120.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Observed:
-    """Everything a decision about one model rests on.
-
-    `jobs` and `pods` carry the model's label, whoever made them; `serving_pods` the one that users set. `taken` are names at which the API server has a Job
-    that is not ours, `refused` what it said to Jobs it would not have; both are learned by trying. `troubles` maps
-    uids of Jobs and pods to their newest warning Event. `learned` stands for a workload that is not read itself.
-    """
-
-    model: CompiledModel
-    workload: dict[str, Any] | None
-    jobs: Sequence[JobView] = ()
-    pods: Sequence[PodView] = ()
-    serving_pods: Sequence[PodView] = ()
-    learned: Sequence[dict[str, Any]] = ()
-    notes: IndexNotes = field(default_factory=IndexNotes)
-    troubles: Mapping[str, str] = field(default_factory=dict)
-    taken: frozenset[str] = frozenset()
-    refused: Mapping[str, str] = field(default_factory=dict)
-    now: datetime
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelPlan:
-    """What to do, in this order: `check` (dry runs) and `create` Jobs, write `status`, then `stop` and `release`."""
-
-    create: tuple[dict[str, Any], ...] = ()
-    check: tuple[dict[str, Any], ...] = ()
-    status: CompiledModelStatus | None = None
-    stop: tuple[JobView, ...] = ()
-    release: tuple[PodView, ...] = ()
-    announcements: tuple[Announcement, ...] = ()
-    look_again_seconds: float | None = None
 
 
 def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
@@ -87,9 +58,9 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
         return plan_gone(uid=model.metadata.uid, jobs=observed.jobs, pods=observed.pods)
     source = _source(observed)
     if source is None:
-        return _waiting_for_pods(observed, installation)
+        return waiting_for_pods(observed, installation)
     if isinstance(source, NotServing):
-        return _nothing_to_compile_from(observed, installation, source)
+        return nothing_to_compile_from(observed, installation, source)
     not_ours = dict.fromkeys(observed.taken, "a Job of its name is not Preheat's, delete it")
     looked = look(
         model=model, source=source, installation=installation, refused=not_ours | dict(observed.refused), now=observed.now,
@@ -101,7 +72,7 @@ def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
         pods=[p for p in observed.pods if not is_look(p.labels)],
     )
     plan = (
-        _waiting_for_weights(observed, installation)
+        waiting_for_weights(observed, installation)
         if looked.revision is None
         else _plan_revision(observed, installation, source, weights=looked.revision, overlays=looked.notes)
     )
@@ -311,7 +282,7 @@ def _conclude(
             *heard.notes,
             *waits,
         ),
-        withholding=_withholding(observed, revision),
+        withholding=withholding(observed, revision),
         settled=settled and revision.state == RevisionState.FAILED,
         pinned=held_back(history, revision, name=pin(model)),
         taken_back=taken_back_words(revision),
@@ -319,7 +290,7 @@ def _conclude(
     )
     status, announcements = assemble(
         model=model, revisions=history, targets=targets, standing=standing, heard=heard, now=observed.now,
-        rebuild=rebuild_token(model), when_missing=_when_missing(observed, installation, history),
+        rebuild=rebuild_token(model), when_missing=when_missing(observed, installation, history),
     )  # fmt: skip
     announcements = (*news(revision=revision, previous=model.status.revisions), *announcements)
     stopping = {
@@ -344,89 +315,6 @@ def _conclude(
         announcements=announcements,
         look_again_seconds=min(seconds, default=None),
     )
-
-
-def _when_missing(observed: Observed, installation: Installation, history: Sequence[Revision]) -> WhenMissing:
-    return rollout.when_missing(
-        spec=observed.model.spec, workload=observed.workload, gating=installation.gating,
-        had_ready=any(r.state in (RevisionState.READY, RevisionState.TAKEN_BACK) for r in history),
-    )  # fmt: skip
-
-
-def _nothing_to_compile_from(observed: Observed, installation: Installation, source: NotServing) -> ModelPlan:
-    model = observed.model
-    heard = listen(observed, model.status.revisions, model.status.targets)
-    standing = Standing(
-        revision=None,
-        blockers=(Note(reason=source.reason, message=source.message),),
-        withholding=_withholding(observed, None),
-    )
-    status, announcements = assemble(
-        model=model, revisions=heard.revisions, targets=model.status.targets, standing=standing, heard=heard,
-        when_missing=_when_missing(observed, installation, heard.revisions), now=observed.now,
-    )  # fmt: skip
-    # Jobs go on: a workload that is deleted and made again within seconds must not cost a compilation.
-    release = tuple(p for p in observed.pods if p.holds_result and p.deleting and p.finished)
-    return ModelPlan(status=status, release=release, announcements=announcements)
-
-
-def _waiting_for_pods(observed: Observed, installation: Installation) -> ModelPlan:
-    """No pod is there to learn from: what was learned before stays as it is."""
-    model = observed.model
-    reference = model.spec.workload_ref
-    what = "the workload" if reference is None else f"{reference.kind} {reference.name!r}"
-    message = f"no pod of {what} with the label {names.LABEL_MODEL}: {model.metadata.name} is there to learn from"
-    heard = listen(observed, model.status.revisions, model.status.targets)
-    revision = next(iter(heard.revisions), None)
-    note = Note(reason=ConditionReason.WAITING_FOR_POD, message=message, needs_person=False)
-    standing = Standing(
-        revision=revision, targets=model.status.targets, notes=(note,), withholding=_withholding(observed, revision),
-        settled=True, pinned=None if revision is None else held_back(heard.revisions, revision, name=pin(model)),
-    )  # fmt: skip
-    status, announcements = assemble(
-        model=model, revisions=heard.revisions, targets=model.status.targets, standing=standing, heard=heard,
-        when_missing=_when_missing(observed, installation, heard.revisions), now=observed.now,
-    )  # fmt: skip
-    release = tuple(p for p in observed.pods if p.holds_result and p.deleting and p.finished)
-    return ModelPlan(status=status, release=release, announcements=announcements)
-
-
-def _waiting_for_weights(observed: Observed, installation: Installation) -> ModelPlan:
-    """The first revision waits for the first look: a few seconds now, or a compile twice."""
-    model = observed.model
-    heard = listen(observed, model.status.revisions, model.status.targets)
-    note = Note(
-        reason=ConditionReason.LOOKING_UP_WEIGHTS, message="looking which weights there are", needs_person=False
-    )
-    standing = Standing(revision=None, notes=(note,), withholding=_withholding(observed, None))
-    status, announcements = assemble(
-        model=model, revisions=heard.revisions, targets=model.status.targets, standing=standing, heard=heard,
-        when_missing=_when_missing(observed, installation, heard.revisions), now=observed.now,
-    )  # fmt: skip
-    return ModelPlan(status=status, announcements=announcements)
-
-
-def _withholding(observed: Observed, revision: Revision | None) -> tuple[Note, ...]:
-    notes = []
-    pause = observed.notes.pause
-    if pause is not None:
-        message = (
-            f"injection is paused in this namespace since {pause.since.isoformat()}: {pause.why}. It resumes when "
-            f"Preheat's image is no longer {pause.image!r}, or at {pause.until.isoformat()}"
-        )
-        notes.append(Note(reason=ConditionReason.INJECTION_PAUSED, message=message))
-    if observed.model.metadata.name in observed.notes.left_out:
-        message = "some images do not fit in the namespace's index: lower spec.revisionHistoryLimit"
-        notes.append(Note(reason=ConditionReason.INDEX_FULL, message=message))
-    if revision is not None and revision.state == RevisionState.READY:
-        why = unsayable_python_path(revision.python_path)
-        if why is not None:
-            message = (
-                f"PYTHONPATH inside image {revision.image} cannot be kept ({why}), so its pods are not injected: "
-                "change it in the image"
-            )
-            notes.append(Note(reason=ConditionReason.IMAGE_PYTHON_PATH_UNSUPPORTED, message=message))
-    return tuple(notes)
 
 
 def _conflict(observed: Observed, belongings: Belongings, *, under_way: bool) -> tuple[Note, ...]:

@@ -16,8 +16,9 @@ from preheat_operator.api.conditions import REASONS_OF_CONDITION, ConditionReaso
 from preheat_operator.plan.indexnotes import IndexNotes
 from preheat_operator.plan.installation import Installation
 from preheat_operator.plan.learned import is_read, learned
-from preheat_operator.plan.model import ModelPlan, Observed, plan_model
+from preheat_operator.plan.model import plan_model
 from preheat_operator.plan.objects import PodView, read_job, read_pod
+from preheat_operator.plan.observed import ModelPlan, Observed
 
 INSTALLATION = Installation(
     image="example.org/preheat:1", image_pull_policy="IfNotPresent", cluster_id="c", store_endpoint="http://s3",
