@@ -95,12 +95,17 @@ def shims(folder: Path, *, log: Path, pass_on: bool) -> Path:
 
 
 def compiler_runs(log: Path) -> int:
-    """How many compiles the shims saw; asking a compiler for its version is none."""
+    """How many compiles the shims saw.
+
+    Asking a compiler for its version is none, nor is asking it or the linker where a library lies, as Python's
+    `ctypes.util.find_library` does (for a CUDA torch's `cuda.pathfinder`, at `import torch`).
+    """
+    questions = {"--version", "-v", "-dumpversion", "--help", "-t", "-Wl,-t"}
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return 0
-    return sum(1 for line in lines if not {"--version", "-v", "-dumpversion", "--help"} & set(line.split()[1:]))
+    return sum(1 for line in lines if not questions & set(line.split()[1:]))
 
 
 def _link(source: str, target: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,14 @@ def test_compilers_are_counted_and_stopped_or_passed_on(tmp_path: Path) -> None:
     environment = {"PATH": f"{passing}:{os.environ['PATH']}"}
     version = subprocess.run(["g++", "--version"], env=environment, check=True, capture_output=True, text=True)
     assert "Free Software" in version.stdout
+    where = [
+        sys.executable,
+        "-S",
+        "-c",
+        "import ctypes.util as u; u._findSoname_ldconfig = lambda _: None; u.find_library('nowhere')",
+    ]
+    subprocess.run(where, env=environment, check=True)
+    assert "nowhere" in log.read_text(), "Python asked the compiler or the linker"
     assert layout.compiler_runs(log) == 0
     assert layout.compiler_runs(tmp_path / "none") == 0
 
