@@ -48,7 +48,8 @@ done
 ln -s /proc/self/fd "$new/dev/fd"
 mkdir "$new/dev/shm"
 mount -t tmpfs -o "size=$shm,nosuid,nodev,noexec,mode=1777" shm "$new/dev/shm"
-[ "$tmp" = none ] || mount -t tmpfs -o "$tmp,nosuid,nodev,size=64m,mode=1777" tmp "$new/tmp"
+# A compile from nothing leaves some hundred megabytes there.
+[ "$tmp" = none ] || mount -t tmpfs -o "$tmp,nosuid,nodev,size=1g,mode=1777" tmp "$new/tmp"
 hostname "$name"
 ip link set lo up
 mount -o remount,ro "$new"
