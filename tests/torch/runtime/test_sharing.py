@@ -139,7 +139,7 @@ def in_a_child(work):
                 code = 0 if work() else 2
         finally:
             os._exit(code)
-    for _ in range(600):
+    for _ in range(1800):
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)
