@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from shared import ROOT, commit, machine
-from torch_versions import MODELS, environment
+from torch_versions import MODELS, environment, faults_of, of_models, works, write
 
 from architectures.check import faults
 from architectures.job import compile_architecture
@@ -118,11 +118,6 @@ def row(version: str) -> dict[str, Any]:
     return {**about, "models": models}
 
 
-def works(each: dict[str, Any]) -> bool:
-    """Whether all was as it must be."""
-    return bool(each["models"]) and not any(found["faults"] for found in each["models"].values())
-
-
 def verdict(each: dict[str, Any]) -> str:
     """The row in a word."""
     return (
@@ -143,20 +138,13 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = ["# Versions of Python", "", about, "", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for each in rows:
         cells = [each.get("python", each["version"])]
-        for name in MODELS:
-            found = each["models"].get(name, {})
-            outcomes = ", ".join(dict.fromkeys(found.get("outcomes") or ()))
-            error = f", error {found['error']:.0e}" if found.get("error") is not None else ""
-            cells.append(f"{found['verdict']}: {outcomes or 'not served'}{error}" if found else "–")
+        cells += of_models(each)
         said = [found["elsewhere"] for found in each["models"].values() if found.get("elsewhere")]
         cells += [said[0] if said else "–", verdict(each)]
         cells.append(f"{each['commit']}, {each['date']}, {each['machine']}")
         lines.append(f"| {' | '.join(cells)} |")
     words = [f"- {each['version']}: {each[why]}." for each in rows for why in ("not_run", "unsupported") if why in each]
-    words += [
-        f"- {each['version']}, `{name}`: {' '.join(' '.join(found['faults']).split())[:700]}"
-        for each in rows for name, found in each["models"].items() if found["faults"]
-    ]  # fmt: skip
+    words += faults_of(rows)
     return "\n".join(
         [*lines, *(["", "## What is not in it, or was not as it must be", "", *words] if words else []), ""]
     )
@@ -173,10 +161,7 @@ def main() -> int:
     for version in arguments.versions:
         rows[version] = row(version)
         print(f"Python {version}: {verdict(rows[version])}", flush=True)
-        ordered = sorted(rows.values(), key=lambda each: [int(part) for part in each["version"].split(".")])
-        # What torch says names files below the cache.
-        place.write_text(json.dumps(ordered, indent=2).replace(str(cache_root()), "$PREHEAT_CACHE") + "\n")
-        place.with_suffix(".md").write_text(table(json.loads(place.read_text())))
+        write(place, rows, table)
     return 1 if any(verdict(each) == "NO" for each in rows.values()) else 0
 
 

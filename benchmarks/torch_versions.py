@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shared import ROOT, commit, machine
 
@@ -28,6 +28,9 @@ from architectures.job import compile_architecture
 from architectures.table import BY_NAME
 from lab.paths import cache_root
 from lab.venv import ensure_uv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: What a CPU's torch does without: see examples/base/Dockerfile.
 LEFT_OUT = ("triton", "cuda-toolkit", "cuda-bindings", "cuda-pathfinder")
@@ -110,6 +113,33 @@ def works(each: dict[str, Any]) -> bool:
     return bool(each["models"]) and not any(found["faults"] for found in each["models"].values())
 
 
+def of_models(each: dict[str, Any]) -> list[str]:
+    """What became of each model in one row, a cell each."""
+    cells = []
+    for name in MODELS:
+        found = each["models"].get(name, {})
+        outcomes = ", ".join(dict.fromkeys(found.get("outcomes") or ()))
+        error = f", error {found['error']:.0e}" if found.get("error") is not None else ""
+        cells.append(f"{found['verdict']}: {outcomes or 'not served'}{error}" if found else "–")
+    return cells
+
+
+def faults_of(rows: list[dict[str, Any]]) -> list[str]:
+    """What was not as it must be, a line each."""
+    return [
+        f"- {each['version']}, `{name}`: {' '.join(' '.join(found['faults']).split())[:700]}"
+        for each in rows for name, found in each["models"].items() if found["faults"]
+    ]  # fmt: skip
+
+
+def write(place: Path, rows: dict[str, dict[str, Any]], table: Callable[[list[dict[str, Any]]], str]) -> None:
+    """Write the rows, by version, to `place` and as Markdown beside it."""
+    ordered = sorted(rows.values(), key=lambda each: [int(part) for part in each["version"].split(".")])
+    # What torch says names files below the cache.
+    place.write_text(json.dumps(ordered, indent=2).replace(str(cache_root()), "$PREHEAT_CACHE") + "\n")
+    place.with_suffix(".md").write_text(table(json.loads(place.read_text())))
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows as Markdown."""
     about = (
@@ -129,19 +159,12 @@ def table(rows: list[dict[str, Any]]) -> str:
     ]
     for each in rows:
         cells = [each["version"], each["features"]["reason"] or "all there"]
-        for name in MODELS:
-            found = each["models"].get(name, {})
-            outcomes = ", ".join(dict.fromkeys(found.get("outcomes") or ()))
-            error = f", error {found['error']:.0e}" if found.get("error") is not None else ""
-            cells.append(f"{found['verdict']}: {outcomes or 'not served'}{error}" if found else "–")
+        cells += of_models(each)
         cells += ["yes" if works(each) else "refused" if each["features"]["reason"] else "NO"]
         cells += [f"{each['commit']}, {each['date']}, {each['machine']}, Python {each['python']}"]
         lines.append(f"| {' | '.join(cells)} |")
     words = [f"- {each['version']}: {each['features']['message']}" for each in rows if each["features"]["reason"]]
-    words += [
-        f"- {each['version']}, `{name}`: {' '.join(' '.join(found['faults']).split())[:700]}"
-        for each in rows for name, found in each["models"].items() if found["faults"]
-    ]  # fmt: skip
+    words += faults_of(rows)
     return "\n".join([*lines, *(["", "## What was not as it must be", "", *words] if words else []), ""])
 
 
@@ -159,10 +182,7 @@ def main() -> int:
             f"torch {version}: {'works' if works(found) else found['features']['message'] or 'does not work'}",
             flush=True,
         )
-        ordered = sorted(rows.values(), key=lambda each: [int(part) for part in each["version"].split(".")])
-        # What torch says names files below the cache.
-        place.write_text(json.dumps(ordered, indent=2).replace(str(cache_root()), "$PREHEAT_CACHE") + "\n")
-        place.with_suffix(".md").write_text(table(json.loads(place.read_text())))
+        write(place, rows, table)
     return 0 if all(works(each) or each["features"]["reason"] for each in rows.values()) else 1
 
 
