@@ -17,6 +17,8 @@ def test_it_is_said_once(pod, compiled, static_package, nets):
     net = nets.trap(seed=3)
     served, x = compiled(net), torch.randn(4, 16)
     right = net(x)
+    served(x)
+    compiled.wait()  # calls that come while an answer is checked are not timed
     for _ in range(SKIPPED + TIMED + 100):
         torch.testing.assert_close(served(x), right, rtol=1e-4, atol=1e-5)
     (said,) = [line for line in compiled.lines if line["event"] == "preheat-steady"]
@@ -28,6 +30,8 @@ def test_it_is_said_once(pod, compiled, static_package, nets):
 def test_without_a_figure_nothing_is_said(pod, compiled, static_package, nets):
     pod.write((static_package, pod.entry(static_package)))
     served, x = compiled(nets.trap(seed=3)), torch.randn(4, 16)
+    served(x)
+    compiled.wait()
     for _ in range(SKIPPED + TIMED + 10):
         assert compiled.served(lambda: served(x))
     assert [line["event"] for line in compiled.lines] == ["preheat"]
