@@ -24,13 +24,19 @@ def say(text: str) -> None:
     print(f"[{time.monotonic() - STARTED:5.0f} s] {text}", flush=True)
 
 
-def serve_once(kube: kit.Kube, example: str, image: str, *, label: str, env: dict[str, str]) -> kit.Served:
-    """Start one pod of the example's Deployment from nothing, measure it, and scale back to none."""
-    kube.apply(kit.deployment(example, image, label=label, env=env, replicas=0))
-    kit.scale(kube, example, 0)
-    kit.scale(kube, example, 1)
-    served = kit.measure(kube, example, kit.wait_ready_pod(kube, example, image=image))
-    kit.scale(kube, example, 0)
+def serve_once(
+    kube: kit.Kube, example: str, image: str, *, label: str, env: dict[str, str] | None = None, name: str = ""
+) -> kit.Served:
+    """Start one pod of the example's Deployment from nothing, measure it, and scale back to none.
+
+    With another environment it is a Deployment of another `name`: in the model's own it would be a reason to compile.
+    """
+    name = name or example
+    kube.apply(kit.deployment(example, image, name=name, label=label, env=env, replicas=0))
+    kit.scale(kube, name, 0)
+    kit.scale(kube, name, 1)
+    served = kit.measure(kube, example, kit.wait_ready_pod(kube, name, image=image))
+    kit.scale(kube, name, 0)
     return served
 
 
@@ -38,14 +44,14 @@ def show(kube: kit.Kube, example: str) -> dict[str, object]:
     """Measure the example eager, cold and with Preheat, from pods of the same image."""
     image = os.environ[f"PREHEAT_DEMO_IMAGE_{example.upper()}"]
     say(f"{example}: a pod that does not compile (usually 10 s)")
-    eager = serve_once(kube, example, image, label="", env={"COMPILE": "0"})
+    eager = serve_once(kube, example, image, label="", env={"COMPILE": "0"}, name=f"{example}-eager")
     say(f"{example}: a pod that calls torch.compile, without Preheat (usually 1 minute)")
-    cold = serve_once(kube, example, image, label="", env={})
+    cold = serve_once(kube, example, image, label="")
     say(f"{example}: kubectl apply -f examples/{example}/compiledmodel.yaml (the first time usually 3 minutes)")
     kube.apply(kit.compiled_model(example))
     model = kit.wait_ready_model(kube, example, image=image, tell=lambda line: say(f"{example}: {line}"))
     say(f"{example}: the same Deployment with the label preheat.dev/model={example} (usually 10 s)")
-    ours = serve_once(kube, example, image, label=example, env={})
+    ours = serve_once(kube, example, image, label=example)
     target = model["status"]["targets"][0]
     rows = {"eager": eager, "torch.compile, cold": cold, "Preheat": ours}
     print(

@@ -15,6 +15,10 @@ from hypothesis import settings
 
 pytest_plugins = ("lab.fixtures",)
 
+# Threads of OpenMP wait for each other by spinning, as if each had a processor to itself. The workers share two, and a
+# small call that takes 1 ms alone took 12 to 34; with threads that sleep while they wait it took 1.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # No deadline: how long an example takes says something about the machine only. Hypothesis prints what reproduces a failure.
 settings.register_profile("gate", deadline=None, print_blob=True)
 settings.register_profile("soak", deadline=None, print_blob=True, max_examples=1000)

@@ -57,10 +57,11 @@ def job(
     return compile_job(folder, MODEL, factory, *modules, keepIf={"minSpeedup": "0"}, base=base)
 
 
-@pytest.fixture
-def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
-    monkeypatch.setenv("WEIGHTS", "1")
-    return job(tmp_path / "first")
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WEIGHTS", "1")
+        return job(tmp_path_factory.mktemp("carried-over") / "first")
 
 
 def files(job: Job) -> dict[str, bytes]:
@@ -106,7 +107,10 @@ def test_a_package_is_checked_with_the_new_weights_and_is_the_same_to_the_byte(
 
 
 @pytest.mark.soak
-def test_of_a_model_that_got_a_bucket_the_new_one_alone_is_built(first: Job, tmp_path: Path) -> None:
+def test_of_a_model_that_got_a_bucket_the_new_one_alone_is_built(
+    first: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGHTS", "1")
     base = former(first, "main", "one", tmp_path / "base")
     buckets = [bucket("one", tensor(2, 16)), bucket("two", tensor(5, 16))]
     second = job(tmp_path / "second", base=base, modules=[{"name": "main", "path": "", "buckets": buckets}])
@@ -119,6 +123,7 @@ def test_of_a_model_that_got_a_bucket_the_new_one_alone_is_built(first: Job, tmp
 
 
 def test_a_damaged_package_is_built_anew(first: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIGHTS", "1")
     base = former(first, "main", "one", tmp_path / "base")
     library = next(base.rglob("model.so"))
     library.unlink()
