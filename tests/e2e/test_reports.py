@@ -55,7 +55,7 @@ def why(kube: kit.Kube, pod: str) -> dict[str, Any]:
 
     done = subprocess.run(
         [sys.executable, "-m", "preheat_operator.cli", "why", pod, "-n", kube.namespace, "--output", "json"],
-        env={**os.environ, "KUBECONFIG": kube.kubeconfig}, capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "KUBECONFIG": kube.kubeconfig}, capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)  # type: ignore[no-any-return]
@@ -162,7 +162,7 @@ def server_down(world: World) -> Iterator[None]:
         yield
     finally:
         world.admin.run("scale", "deployment", name, "--replicas=2")
-        world.admin.run("rollout", "status", f"deployment/{name}", "--timeout=120s", timeout=130)
+        world.admin.run("rollout", "status", f"deployment/{name}", "--timeout=120s", timeout=180)
 
 
 def test_with_the_server_down_pods_start_and_answer_as_before(world: World, ready: kit.Kube) -> None:
@@ -203,5 +203,5 @@ def test_why_of_a_pod_that_got_nothing(world: World, ready: kit.Kube) -> None:
         kit.wait_for(
             "the report",
             lambda: counted(world, ready, "preheat_first_answers_total", **nothing) == before + 1,
-            timeout=30,
+            timeout=180,
         )

@@ -47,7 +47,7 @@ def given_back(world: World, kube: kit.Kube, image: str) -> Iterator[None]:
         kube.run(
             "patch", "compiledmodel", "tiny", "--subresource=status", "--type=merge", "-p", patch, f"--as={controller}"
         )
-        kit.wait_ready_model(kube, "tiny", image=image, timeout=60)
+        kit.wait_ready_model(kube, "tiny", image=image, timeout=180)
 
 
 def test_two_pods_that_answer_wrong_take_the_revision_back_and_the_next_starts_without_it(
@@ -82,7 +82,7 @@ def test_two_pods_that_answer_wrong_take_the_revision_back_and_the_next_starts_w
             index = kit.wait_for(
                 "the index",
                 lambda: (i := kube.get("compiledmodelindex", "preheat")) and digest not in i["models"] and i,
-                timeout=30,
+                timeout=180,
             )
             assert "\ntiny " in index["models"]
             kube.apply(kit.deployment("tiny", image, name="next", label="tiny", env={"COMPILE": "0"}))
@@ -95,7 +95,7 @@ def test_two_pods_that_answer_wrong_take_the_revision_back_and_the_next_starts_w
             assert jobs_ever(kube) == before, "nothing is compiled again by itself"
         finally:
             kube.run("delete", "deployment", "wrong", "next", "--ignore-not-found")
-            kit.wait_for("the pods to go", lambda: not kube.list("pods", "preheat.dev/model=tiny"), timeout=90)
+            kit.wait_for("the pods to go", lambda: not kube.list("pods", "preheat.dev/model=tiny"), timeout=180)
     kube.apply(kit.deployment("tiny", image, name="after", label="tiny"))
     assert kit.measure(kube, "tiny", kit.wait_ready_pod(kube, "after"), calls=5).outcome == "hot"
     kube.run("delete", "deployment", "after")
@@ -129,7 +129,7 @@ def test_two_pods_that_crash_take_it_back_as_well_without_a_report(world: World,
             )
             assert revision(kube, image)["state"] == "Ready", "one is not enough"
             crash(kube, pods[1]["metadata"]["name"])
-            said = wait_degraded(kube, "RevisionTakenBack", timeout=60)
+            said = wait_degraded(kube, "RevisionTakenBack", timeout=180)
             assert "2 of 2 pods crashed" in said["message"]
             for pod in kit.running_pods(kube, "crashes"):
                 (server,) = pod["status"]["containerStatuses"]
@@ -137,4 +137,4 @@ def test_two_pods_that_crash_take_it_back_as_well_without_a_report(world: World,
                 assert "preheat.dev/served" not in pod["metadata"]["annotations"]
         finally:
             kube.run("delete", "deployment", "crashes", "--ignore-not-found")
-            kit.wait_for("the pods to go", lambda: not kube.list("pods", "preheat.dev/model=tiny"), timeout=90)
+            kit.wait_for("the pods to go", lambda: not kube.list("pods", "preheat.dev/model=tiny"), timeout=180)

@@ -38,7 +38,7 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
         lambda: [
             p for p in kube.list("pods", "preheat.dev/compiledmodel") if p["status"]["phase"] in ("Pending", "Running")
         ],
-        timeout=60,
+        timeout=180,
     )
     world.uninstall()
     try:
@@ -60,7 +60,7 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
         left = json.loads(kube.run("get", kinds, "--all-namespaces", "-o", "json"))["items"]
         assert not [f"{o['kind']} {o['metadata']['name']}" for o in left if "preheat" in o["metadata"]["name"]]
         # Models stay, and nothing holds them.
-        kube.run("delete", "compiledmodel", "tiny", "--wait=true", timeout=60)
+        kube.run("delete", "compiledmodel", "tiny", "--wait=true", timeout=180)
     finally:
         world.install()
 

@@ -115,14 +115,14 @@ class World:
     def wait_controller(self) -> None:
         """Wait until a controller serves."""
         name = self.installed.controller
-        self.admin.run("rollout", "status", f"deployment/{name}", "--timeout=120s", timeout=130)
+        self.admin.run("rollout", "status", f"deployment/{name}", "--timeout=120s", timeout=180)
 
     @contextlib.contextmanager
     def controller_down(self) -> Iterator[None]:
         """Take the controller away."""
         name = self.installed.controller
         self.admin.run("scale", "deployment", name, "--replicas=0")
-        kit.wait_for("the controller to go", lambda: not self._controllers(), timeout=90)
+        kit.wait_for("the controller to go", lambda: not self._controllers(), timeout=180)
         try:
             yield
         finally:

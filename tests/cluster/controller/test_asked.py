@@ -63,7 +63,8 @@ def test_a_moved_tag_is_noticed_from_a_pod_alone_and_compiled_by_digest(process:
     job = world.open_job()
     containers = {c["name"]: c["image"] for c in job["spec"]["template"]["spec"]["initContainers"]}
     assert containers["compile"] == two
-    assert causes(world) == ["ImageMoved", "Created"]
+    # The Job is there before the status tells of it.
+    eventually(lambda: causes(world) == ["ImageMoved", "Created"], what="the revision is in the status")
     world.succeed(job, published(digest("b"), KEPT))
     world.await_index(HEAD + line(IMAGE, digest("b")))
 
