@@ -151,6 +151,12 @@ def _let_go(kube: kit.Kube) -> bool:
     """Whether no Job is left; of its pods, also one that comes late, nobody is there who reads the result."""
     for pod in kube.list("pods"):
         kube.run(
-            "patch", "pod", pod["metadata"]["name"], "--type=merge", "-p", '{"metadata":{"finalizers":null}}', check=False
+            "patch",
+            "pod",
+            pod["metadata"]["name"],
+            "--type=merge",
+            "-p",
+            '{"metadata":{"finalizers":null}}',
+            check=False,
         )
     return not kube.list("jobs")
