@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .bind import Mismatch, ModuleState, grad_reason, process_reason, watched_reason
 from .calls import Matcher
-from .fingerprint import changed_settings
+from .fingerprint import changed_settings, needed_flags
 from .locks import ForkLock
 from .package import TargetUnreadable
 from .reasons import ON_REJECT_COMPILE
@@ -180,7 +180,7 @@ class Chooser:
         self._let_regions_ask()
         state = ModuleState(self._module)
         name = type(self._module).__qualname__
-        for candidate in sorted(self._session.revision.candidates, key=_least_varying_first):
+        for candidate in sorted(self._session.revision.candidates, key=_best_first):
             try:
                 fitting.append(self._fit(candidate, state))
             except (Mismatch, TargetUnreadable, ValueError) as error:
@@ -207,9 +207,11 @@ class Chooser:
         return Fitting(candidate=candidate, package=None, matcher=Matcher(candidate.target.call, self._module.forward))
 
 
-def _least_varying_first(candidate: Candidate) -> tuple[bool, int, Sequence[str]]:
+def _best_first(candidate: Candidate) -> tuple[bool, int, int, Sequence[str]]:
+    """Packages before caches, fixed sizes before ranges, and of those for several kinds of CPU what uses most of this one."""
     try:
         dims = len(candidate.target.call.dims)
     except TargetUnreadable:
         dims = 0
-    return candidate.kind != "package", dims, candidate.entry.key
+    used = needed_flags(candidate.fingerprint.cpu_isa) or ()
+    return candidate.kind != "package", dims, -len(used), candidate.entry.key

@@ -79,13 +79,18 @@ def needed_isa(cpu_isa: str, flags: frozenset[str] | None = None) -> str:
     return f"{NATIVE}:" + ",".join(sorted(flag for flag in have if flag.startswith(_CODE_FLAG_PREFIXES)))
 
 
-def missing_flags(needed: str, flags: frozenset[str]) -> frozenset[str] | None:
-    """Flags that code needing `needed` would miss here; None when `needed` is not a class this version knows."""
+def needed_flags(needed: str) -> frozenset[str] | None:
+    """The CPU flags that code needing `needed` uses; None when it is not a class this version knows."""
     if needed.startswith(f"{NATIVE}:"):
         listed = needed.partition(":")[2]
-        return frozenset(listed.split(",")) - flags if listed else None
-    known = CPU_CLASSES.get(needed)
-    return None if known is None else known - flags
+        return frozenset(listed.split(",")) if listed else None
+    return CPU_CLASSES.get(needed)
+
+
+def missing_flags(needed: str, flags: frozenset[str]) -> frozenset[str] | None:
+    """Flags that code needing `needed` would miss here; None when `needed` is not a class this version knows."""
+    uses = needed_flags(needed)
+    return None if uses is None else uses - flags
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lab import controlplane, daemons, debian, install, isolation, pki, registry
+from lab import controlplane, daemons, debian, install, isolation, pki, registry, second
 from lab import layout as layouts
 from lab.binaries import Binaries
 from lab.command import LabError, run, wait_for
@@ -26,6 +26,7 @@ from lab.s3 import S3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from lab.images import Image
     from lab.layout import Layout
@@ -59,6 +60,10 @@ class Lab:
     @property
     def node(self) -> Node:
         return Node(layout=self.layout, binaries=self.binaries)
+
+    def second_node(self) -> AbstractContextManager[second.SecondNode]:
+        """See :func:`lab.second.second_node`."""
+        return second.second_node(self)
 
     def kubectl(self, *words: str, stdin: str | None = None, check: bool = True, timeout: float = 120) -> str:
         """Runs kubectl as administrator and returns what it printed. ``timeout`` in seconds."""
@@ -222,6 +227,7 @@ def _start(lab: Lab) -> None:
 
 
 def _take_down(layout: Layout) -> None:
+    second.remove(layout)
     node = ("kubelet", "kube-proxy", "kube-scheduler", "kube-controller-manager")
     for part in node:
         daemons.stop(layout, part, grace=3)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from lab import daemons
 from lab.command import EndedError, LabError, run, wait_for
-from lab.layout import EMPTIED, OVERLAID, Layout
+from lab.layout import EMPTIED, OVERLAID, Layout, SecondLayout
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -29,6 +29,13 @@ _CGROUPS = Path("/sys/fs/cgroup")
 def make(layout: Layout) -> None:
     """Makes the namespaces, the link and the control groups of a lab that has none."""
     _make_network(layout)
+    _make_cgroups(layout)
+    _hold_mounts(layout)
+
+
+def join(layout: SecondLayout) -> None:
+    """Makes the namespaces, the link to the first node and the control groups of a second one."""
+    _link_nodes(layout)
     _make_cgroups(layout)
     _hold_mounts(layout)
 
@@ -101,19 +108,12 @@ def _make_network(layout: Layout) -> None:
     ip("addr", "add", f"{layout.host_address}/30", "dev", layout.host_link)
     ip("link", "set", layout.host_link, "up")
     node = ("-n", layout.netns)
-    ip(*node, "link", "set", "lo", "up")
     ip(*node, "addr", "add", f"{layout.node_address}/30", "dev", "host0")
     ip(*node, "link", "set", "host0", "up")
-    # The spare link: some kernels have no dummy device.
-    ip(*node, "link", "add", "nowhere0", "type", "veth", "peer", "name", "nowhere1")
-    ip(*node, "link", "set", "nowhere1", "up")
-    ip(*node, "link", "set", "nowhere0", "up")
-    ip(*node, "route", "add", "default", "dev", "nowhere0")
-    enter = ["nsenter", f"--net={layout.netns_path}", "--"]
-    run([*enter, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"], timeout=10)
+    _lead_nowhere(layout)
     # Pods may reach the node (API, S3, registry), never the machine: it would answer them over its own default route.
     run(
-        [*enter, "nft", "-f", "-"],
+        ["nsenter", f"--net={layout.netns_path}", "--", "nft", "-f", "-"],
         stdin="""
             add table inet lab
             add chain inet lab forward { type filter hook forward priority 0; }
@@ -121,6 +121,37 @@ def _make_network(layout: Layout) -> None:
         """,
         timeout=10,
     )
+
+
+def _link_nodes(layout: SecondLayout) -> None:
+    """The second node's only way leads to the first one, which passes nothing on to the machine."""
+
+    def ip(*words: str) -> None:
+        run(["ip", *words], timeout=10)
+
+    first, second = ("-n", layout.first.netns), ("-n", layout.netns)
+    ip("netns", "add", layout.netns)
+    ip(*first, "link", "add", "second0", "type", "veth", "peer", "name", "first0", "netns", layout.netns)
+    for node, device, address in ((first, "second0", layout.first_address), (second, "first0", layout.node_address)):
+        ip(*node, "addr", "add", f"{address}/30", "dev", device)
+        ip(*node, "link", "set", device, "up")
+    _lead_nowhere(layout)
+    ip(*first, "route", "add", layout.pods, "via", layout.node_address)
+    for there in (layout.first.pods, f"{layout.first.node_address}/32"):
+        ip(*second, "route", "add", there, "via", layout.first_address)
+
+
+def _lead_nowhere(layout: Layout) -> None:
+    """Gives a node a default route into a link without a far side, and lets it forward."""
+    node = ("ip", "-n", layout.netns)
+    # The spare link: some kernels have no dummy device.
+    for words in (
+        "link set lo up", "link add nowhere0 type veth peer name nowhere1", "link set nowhere1 up", "link set nowhere0 up",
+        "route add default dev nowhere0",
+    ):  # fmt: skip
+        run([*node, *words.split()], timeout=10)
+    enter = ["nsenter", f"--net={layout.netns_path}", "--"]
+    run([*enter, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"], timeout=10)
 
 
 def _hold_mounts(layout: Layout) -> None:

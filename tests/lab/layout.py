@@ -62,6 +62,11 @@ class Layout:
         return f"198.18.{self.index}.2"
 
     @property
+    def pods(self) -> str:
+        """The network of the node's pods."""
+        return "10.244.0.0/24"
+
+    @property
     def node_name(self) -> str:
         return f"{self.name}-node"
 
@@ -88,6 +93,47 @@ class Layout:
     @property
     def pki(self) -> Path:
         return self.root / "pki"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondLayout(Layout):
+    """A second node of a lab: namespaces, control groups, folder and addresses of its own; the rest is the first's."""
+
+    first: Layout
+
+    @property
+    def first_address(self) -> str:
+        """The first node's address on the link between the two."""
+        return f"198.18.{self.index}.5"
+
+    @property
+    def node_address(self) -> str:
+        return f"198.18.{self.index}.6"
+
+    @property
+    def pods(self) -> str:
+        return "10.244.1.0/24"
+
+    @property
+    def api(self) -> str:
+        return self.first.api
+
+    @property
+    def registry(self) -> str:
+        return self.first.registry
+
+    @property
+    def s3_endpoint(self) -> str:
+        return self.first.s3_endpoint
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.first.kubeconfig
+
+
+def second_of(first: Layout) -> SecondLayout:
+    """Where a lab's second node lives, whether or not there is one."""
+    return SecondLayout(name=f"{first.name}-2", index=first.index, root=first.root / "second", first=first)
 
 
 def _labs() -> Path:

@@ -1,4 +1,4 @@
-"""The lab's one node: containerd, the kubelet and kube-proxy; and what tests do to a node.
+"""A node of the lab: containerd, the kubelet and kube-proxy; and what tests do to a node.
 
 Why it exists: tests take the node away, restart its parts, give it hardware that it does not have; and the settings
 that a kubelet and containerd need inside a lab (control groups of version 1, no right to lower oom scores) are said here.
@@ -20,18 +20,18 @@ from lab.paths import tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from lab.binaries import Binaries
     from lab.layout import Layout
 
 PODS = "10.244.0.0/16"
-_PODS_HERE = "10.244.0.0/24"
 PARTS = ("containerd", "kubelet", "kube-proxy")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """The node of a lab."""
+    """A node of a lab."""
 
     layout: Layout
     binaries: Binaries
@@ -40,9 +40,13 @@ class Node:
     def name(self) -> str:
         return self.layout.node_name
 
-    def start(self, *, pause: str) -> None:
-        """Starts the node's parts; ``pause`` is the image of pod sandboxes. Returns when the node is Ready (about 6 s)."""
-        self._configure(pause)
+    def start(self, *, pause: str, base: Path | None = None) -> None:
+        """Starts the node's parts. Returns when the node is Ready (about 6 s).
+
+        ``pause`` is the image of pod sandboxes, ``base`` a file with what every container begins with (an OCI
+        runtime's config.json) instead of containerd's default.
+        """
+        self._configure(pause, base)
         self.start_containerd()
         self.start_kubelet()
         # kube-proxy ends when the node's addresses change after its start, so the Node must exist first.
@@ -169,14 +173,14 @@ class Node:
 
         wait_for(what, probe, seconds=seconds, hint=f"See {self.layout.logs}/kubelet.log.")
 
-    def _configure(self, pause: str) -> None:
+    def _configure(self, pause: str, base: Path | None) -> None:
         root = self.layout.root
         cni = root / "cni"
         cni.mkdir(exist_ok=True)
         bridge = {
             "type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "hairpinMode": True,
             "ipam": {
-                "type": "host-local", "dataDir": str(root / "ipam"), "ranges": [[{"subnet": _PODS_HERE}]],
+                "type": "host-local", "dataDir": str(root / "ipam"), "ranges": [[{"subnet": self.layout.pods}]],
                 "routes": [{"dst": "0.0.0.0/0"}],
             },
         }  # fmt: skip
@@ -187,11 +191,11 @@ class Node:
         (hosts / "hosts.toml").write_text(
             f'server = "{address}"\n[host."{address}"]\n  capabilities = ["pull", "resolve"]\n'
         )
-        (root / "containerd.toml").write_text(_containerd_toml(self.layout, pause))
+        (root / "containerd.toml").write_text(_containerd_toml(self.layout, pause, base))
         (root / "kubelet.yaml").write_text(yaml.safe_dump(_kubelet_configuration(self.layout)))
 
 
-def _containerd_toml(layout: Layout, pause: str) -> str:
+def _containerd_toml(layout: Layout, pause: str, base: Path | None) -> str:
     root = layout.root
     runc = next((path for path in ("/usr/sbin/runc", "/usr/bin/runc") if os.access(path, os.X_OK)), None)
     if runc is None:
@@ -216,6 +220,7 @@ bin_dirs = ["/usr/lib/cni"]
 conf_dir = "{root}/cni"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
+{f'base_runtime_spec = "{base}"' if base else ""}
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
 BinaryName = "{runc}"
 """

@@ -6,6 +6,7 @@ access rules under test rest on. Keys live in the lab's folder only, for as long
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import yaml
@@ -15,7 +16,7 @@ from lab.command import run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lab.layout import Layout
+    from lab.layout import Layout, SecondLayout
 
 SERVICE_ADDRESS = "10.96.0.1"  # of the `kubernetes` Service: the first of the service network
 
@@ -39,12 +40,24 @@ def make(layout: Layout) -> None:
     )
     names = f"IP:{layout.node_address},IP:127.0.0.1,IP:{SERVICE_ADDRESS},DNS:localhost,DNS:kubernetes.default.svc"
     _issue(layout.pki, "apiserver", "/CN=kube-apiserver", names)
-    _issue(layout.pki, "kubelet", f"/CN={layout.node_name}", f"IP:{layout.node_address},DNS:{layout.node_name}")
     _issue(layout.pki, "admin", "/O=system:masters/CN=admin")
-    _issue(layout.pki, "node", f"/O=system:nodes/CN=system:node:{layout.node_name}")
     _openssl(layout.pki, "genrsa", "-out", "serviceaccounts.key", "2048")
-    for user in ("admin", "node"):
-        _kubeconfig(layout, user)
+    _kubeconfig(layout, "admin")
+    _make_node(layout)
+
+
+def join(layout: SecondLayout) -> None:
+    """Makes what a second node proves itself with, by the lab's own authority."""
+    layout.pki.mkdir(mode=0o700)
+    for name in ("ca.crt", "ca.key"):
+        shutil.copy2(layout.first.pki / name, layout.pki / name)
+    _make_node(layout)
+
+
+def _make_node(layout: Layout) -> None:
+    _issue(layout.pki, "kubelet", f"/CN={layout.node_name}", f"IP:{layout.node_address},DNS:{layout.node_name}")
+    _issue(layout.pki, "node", f"/O=system:nodes/CN=system:node:{layout.node_name}")
+    _kubeconfig(layout, "node")
 
 
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")

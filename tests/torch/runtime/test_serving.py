@@ -1,8 +1,11 @@
 """`onMiss` and `onReject`: who answers a call that nothing compiled answers, or whose target was not good enough."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from preheat_runtime import fingerprint
 from preheat_runtime.policy import NotServed
 
 pytestmark = pytest.mark.torch
@@ -165,3 +168,16 @@ def test_without_a_compiler_a_rejected_target_is_eager_all_the_same(pod, rejecte
     )
     assert line["outcome"] == "eager"
     assert "no C++ compiler" in line["reason"]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("own", ["a", "z"])
+def test_of_what_fits_that_is_served_which_was_made_for_this_cpu(own, pod, compiled, static_package, nets):
+    """Whatever the profiles are called."""
+    of_all = replace(pod.entry(static_package), hardware="m")
+    of_this = replace(pod.entry(static_package, cpu_isa=fingerprint.needed_isa("Native")), hardware=own)
+    pod.write((static_package, of_all), (static_package, of_this))
+    net, x = nets.trap(seed=3), torch.randn(4, 16)
+    torch.testing.assert_close(compiled(net)(x), net(x), rtol=1e-4, atol=1e-5)
+    (said,) = [line for line in compiled.lines if line["event"] == "preheat"]
+    assert (said["outcome"], said["hardware"]) == ("hot", own)

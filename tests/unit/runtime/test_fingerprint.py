@@ -114,3 +114,11 @@ def test_a_machine_is_told_in_the_words_of_a_profile(monkeypatch):
     assert fingerprint.here(gpu=True)["gpu"] == "NVIDIA A10G"
     monkeypatch.setattr(fingerprint.platform, "machine", lambda: "aarch64")
     assert fingerprint.here(gpu=False) == {"machine": "aarch64"}
+
+
+def test_what_uses_more_of_a_cpu():
+    assert fingerprint.needed_flags("X86_64_V3") == V3
+    assert fingerprint.needed_flags("X86_64_V4") == V4 > V3
+    assert fingerprint.needed_flags("Native:avx2,fma") == {"avx2", "fma"}
+    assert fingerprint.needed_flags("X86_64_V9") is None
+    assert fingerprint.needed_flags("Native:") is None
