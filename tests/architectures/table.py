@@ -108,7 +108,7 @@ ARCHITECTURES = (
         args=(tensor(1, 4, 16, 16), tensor(1, dtype="int64", low="0", high="1000"), tensor(1, 8, 64)),
         kind="UNet2DConditionOutput", constants=208,
     ),
-    Architecture(name="vae_decoder", factory="diffusion:autoencoder", path="decoder", args=(tensor(1, 4, 16, 16),), constants=68, gates=True),
+    Architecture(name="vae_decoder", factory="diffusion:autoencoder", path="decoder", args=(tensor(1, 4, 16, 16),), constants=68),
     Architecture(name="crepe", factory="audio:crepe", args=(tensor(1, 1024),), constants=38, real_size=True, min_speedup="1.05", verdicts=BY_SPEED),
     Architecture(name="lstm_gru", factory="audio:recurrent", args=(tensor(1, 50, 40),), kind="tuple", constants=22),
     Architecture(
@@ -120,7 +120,7 @@ ARCHITECTURES = (
     Architecture(
         name="branching", factory="awkward:branching", args=ROW, kind="dict", tier="caches", says=("ExportFailed", "awkward.py:"),
     ),
-    Architecture(name="counting", factory="awkward:counting", args=ROW, constants=2),
+    Architecture(name="counting", factory="awkward:counting", args=ROW, constants=2, gates=True),
     Architecture(name="custom_op", factory="awkward:custom", args=ROW, tier="caches", says=("CustomOperator", "architectures.clamp_sum")),
     Architecture(
         name="sampling", factory="awkward:sampling", args=ROW, tier=None, verdicts=frozenset({("Failed", "Nondeterministic")}),

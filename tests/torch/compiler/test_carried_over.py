@@ -95,7 +95,13 @@ def test_a_package_is_checked_with_the_new_weights_and_is_the_same_to_the_byte(
     (line, *_) = serve(second, "main", "one", ASK, tmp_path)
     assert line["outcome"] == "hot", "a pod with the new weights"
 
-    # A module that is another one is compiled as if there had been nothing.
+
+@pytest.mark.soak
+def test_a_module_that_is_another_one_is_compiled_as_if_there_had_been_nothing(
+    first: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = former(first, "main", "one", tmp_path / "base")
+    monkeypatch.setenv("WEIGHTS", "2")
     monkeypatch.setenv("WIDTH", "96")
     third = job(tmp_path / "third", base=base)
     target = third.target("main", "one")
@@ -135,6 +141,7 @@ def test_a_damaged_package_is_built_anew(first: Job, tmp_path: Path, monkeypatch
     assert files(second)["model.so"] != b"no library"
 
 
+@pytest.mark.soak
 def test_caches_are_checked_with_the_new_weights_and_stay_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
