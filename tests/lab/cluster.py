@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lab import controlplane, daemons, debian, install, isolation, pki, registry, second
+from lab import controlplane, daemons, debian, images, install, isolation, pki, registry, second
 from lab import layout as layouts
 from lab.binaries import Binaries
 from lab.command import LabError, run, wait_for
@@ -142,6 +142,8 @@ def up(name: str) -> Lab:
             _take_down(layout)
             layout = layouts.allocate(name)
             lab = Lab(layout=layout, binaries=binaries)
+        if not any(_complete(other) for other in layouts.everything()):
+            images.bound_store()
         _require_room(layout)
         try:
             _start(lab)

@@ -183,7 +183,6 @@ def _build(local: str, context: Path, dockerfile: Path, args: Mapping[str, str])
     words += ["--volume", f"{downloads}:/root/.cache/pip"]
     if _CERTIFICATES.exists():
         words += ["--volume", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"]
-    _bound_store()
     _buildah(*words, str(context), timeout=3000)
 
 
@@ -198,8 +197,11 @@ def _forget_older(local: str) -> None:
         _buildah("rmi", name, timeout=120, check=False)  # an image that another one is based on stays
 
 
-def _bound_store() -> None:
-    """Begins again when the store has become too large; every image in it can be built again."""
+def bound_store() -> None:
+    """Begins again when the store has become too large; every image in it can be built again.
+
+    Only while nobody builds: an image is built on another one that was there a moment ago.
+    """
     store = cache_root() / "images" / "root"
     if store.exists() and shutil.disk_usage(store).free < _LEAST_FREE_BYTES:
         say(f"   less than {_LEAST_FREE_BYTES // 2**30} GiB are free: deleting the built images")
