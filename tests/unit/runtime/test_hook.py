@@ -1,5 +1,7 @@
-"""The hook puts one function in front of torch.compile, and survives everything."""
+"""The hook puts one function in front of torch.compile, says once that it is there, and survives everything."""
 
+import json
+import os
 import sys
 import types
 
@@ -67,3 +69,53 @@ def test_a_torch_without_compile_is_no_error(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("PREHEAT_DIR", str(tmp_path))
     hook.autoload()
     assert "the hook failed" in capsys.readouterr().err
+
+
+@pytest.fixture
+def work(torch, monkeypatch, tmp_path):
+    """Preheat's volume, that outlives the container."""
+    monkeypatch.setenv("PREHEAT_WORK_DIR", str(tmp_path))
+    monkeypatch.delenv("PREHEAT_LOG", raising=False)
+    return tmp_path
+
+
+def test_it_says_once_for_each_container_that_it_is_there(work, capsys):
+    for _ in range(3):  # as many processes do
+        hook.autoload()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line) == {"logger": "preheat", "event": "preheat-loaded", "pid": os.getpid()}
+    (mark,) = work.glob(".loaded-*")
+    # A container that was started again has another first process, and a new log.
+    mark.rename(work / ".loaded-1")
+    hook.autoload()
+    assert "preheat-loaded" in capsys.readouterr().err
+    assert mark.exists()
+
+
+def test_it_is_silent_where_it_is_asked_to_be(work, monkeypatch, capsys):
+    monkeypatch.setenv("PREHEAT_LOG", "off")
+    hook.autoload()
+    assert capsys.readouterr().err == ""
+    assert not list(work.iterdir()), "another process, whose log is on, says it"
+
+
+@pytest.mark.parametrize("variables", [{"PREHEAT_DISABLE": "1"}, {"PREHEAT_DIR": ""}, {"PREHEAT_WORK_DIR": ""}])
+def test_where_nothing_is_installed_nothing_is_said(work, monkeypatch, capsys, variables):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    hook.autoload()
+    assert capsys.readouterr().err == ""
+    assert not list(work.iterdir())
+
+
+def test_a_volume_that_is_not_there_keeps_nothing_from_serving(torch, work, monkeypatch, capsys):
+    monkeypatch.setenv("PREHEAT_WORK_DIR", str(work / "none"))
+    hook.autoload()
+    assert torch.compile._preheat
+    assert capsys.readouterr().err == ""
+
+
+def test_a_process_without_an_error_stream_is_served_too(torch, work, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    hook.autoload()
+    assert torch.compile._preheat

@@ -1,0 +1,177 @@
+"""Where torch cannot compile in this pod the model runs eagerly, and says why; what the user's code raises is the user's."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any
+
+import pytest
+
+from preheat_runtime import fallback, room
+from preheat_runtime.fallback import NO_COMPILER, Fallback
+
+
+class BackendCompilerFailed(Exception):
+    """As torch's of that name: it says what its compiler raised."""
+
+    def __init__(self, inner: Exception | None = None) -> None:
+        super().__init__("backend='inductor' raised")
+        self.inner_exception = inner
+
+
+class InductorError(BackendCompilerFailed):
+    """torch's newer name, of the same kind."""
+
+
+class CppCompileError(RuntimeError):
+    """What torch raises with a compiler's own words."""
+
+
+class InvalidCxxCompiler(RuntimeError):
+    """What torch raises where there is no compiler."""
+
+
+def os_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number), "/tmp/torchinductor_me/kernel.cpp")
+
+
+@pytest.fixture
+def able(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that looks as if torch could compile in it."""
+    monkeypatch.setattr(fallback, "compiler_missing", lambda: False)
+    monkeypatch.setattr(room, "find", lambda _: None)
+
+
+class Torch:
+    """The real torch.compile and the module; `error` is what calls of the compiled raise."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.compiled = self.called = 0
+
+    def make(self) -> Any:
+        self.compiled += 1
+        return self._call
+
+    def _call(self, x: int) -> str:
+        self.called += 1
+        if self.error is not None:
+            raise self.error
+        return f"compiled {x}"
+
+    def fallback(self) -> Fallback:
+        return Fallback(self.make, lambda x: f"eager {x}")
+
+
+@pytest.mark.usefixtures("able")
+def test_torch_answers_and_is_made_once() -> None:
+    torch = Torch()
+    answers = torch.fallback()
+    assert [answers((x,), {}) for x in (1, 2)] == ["compiled 1", "compiled 2"]
+    assert torch.compiled == 1
+    assert answers.unable is None
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM])
+@pytest.mark.parametrize("kind", [BackendCompilerFailed, InductorError])
+@pytest.mark.usefixtures("able")
+def test_a_disk_that_takes_no_more_ends_in_eager_and_torch_is_not_asked_again(number: int, kind: type) -> None:
+    torch = Torch(kind(os_error(number)))
+    answers = torch.fallback()
+    assert [answers((x,), {}) for x in (1, 2)] == ["eager 1", "eager 2"]
+    assert torch.called == 1, "each call would compile for minutes, and fail"
+    assert answers.unable == f"{room.NO_ROOM}: {os.strerror(number)}: /tmp/torchinductor_me/kernel.cpp"
+
+
+@pytest.mark.parametrize(
+    ("inner", "said"),
+    [
+        (CppCompileError("g++: fatal error: cannot write: No space left on device"), "No space left on device"),
+        (CppCompileError("as: can't create x.o: Read-only file system"), "Read-only file system"),
+        (
+            ImportError("/tmp/k.so: failed to map segment from shared object"),
+            "failed to map segment from shared object",
+        ),
+        (OSError("/tmp/k.so: failed to map segment from shared object"), "failed to map segment from shared object"),
+    ],
+)
+@pytest.mark.usefixtures("able")
+def test_so_does_what_a_compiler_or_the_loader_says_of_it(inner: Exception, said: str) -> None:
+    answers = Torch(BackendCompilerFailed(inner)).fallback()
+    assert answers((1,), {}) == "eager 1"
+    assert answers.unable == f"{room.NO_ROOM}: {said}"
+
+
+@pytest.mark.usefixtures("able")
+def test_the_disk_is_found_wherever_in_the_chain_it_is() -> None:
+    full = os_error(errno.ENOSPC)
+    middle, outer = RuntimeError("while compiling"), BackendCompilerFailed()
+    middle.__context__, outer.__cause__ = full, middle
+    answers = Torch(outer).fallback()
+    assert answers((1,), {}) == "eager 1"
+    assert "No space left on device" in str(answers.unable)
+
+
+@pytest.mark.usefixtures("able")
+def test_a_compiler_that_torch_finds_to_be_none_is_no_compiler() -> None:
+    answers = Torch(BackendCompilerFailed(InvalidCxxCompiler("no C++ compiler"))).fallback()
+    assert answers((1,), {}) == "eager 1"
+    assert answers.unable == NO_COMPILER
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("of the user's forward"),
+        # The user's own file: torch was not compiling.
+        os_error(errno.ENOSPC),
+        # A graph that torch cannot compile anywhere: told, as torch tells it.
+        BackendCompilerFailed(RuntimeError("an operator is not known")),
+        BackendCompilerFailed(CppCompileError("error: expected ';' before 'return'")),
+        BackendCompilerFailed(os_error(errno.ENOENT)),
+        # Words alone, from neither a file, a compiler nor the loader, are the user's.
+        BackendCompilerFailed(ValueError("No space left on device")),
+    ],
+    ids=repr,
+)
+@pytest.mark.usefixtures("able")
+def test_everything_else_is_raised_and_torch_is_asked_again(error: Exception) -> None:
+    torch = Torch(error)
+    answers = torch.fallback()
+    for _ in range(2):
+        with pytest.raises(type(error)) as raised:
+            answers((1,), {})
+        assert raised.value is error
+    assert torch.called == 2
+    assert answers.unable is None
+
+
+@pytest.mark.parametrize(
+    ("missing", "found", "why"),
+    [(True, None, NO_COMPILER), (False, "nowhere to write", "nowhere to write"), (True, "nowhere", NO_COMPILER)],
+)
+def test_what_is_known_before_is_not_tried(
+    monkeypatch: pytest.MonkeyPatch, missing: bool, found: str | None, why: str
+) -> None:
+    monkeypatch.setattr(fallback, "compiler_missing", lambda: missing)
+    monkeypatch.setattr(room, "find", lambda _: found)
+    torch = Torch()
+    answers = torch.fallback()
+    assert answers((1,), {}) == "eager 1"
+    assert answers.unable == why
+    assert torch.compiled == 0
+
+
+def test_the_compiler_is_looked_for_where_inductor_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    assert fallback.compiler_missing()
+    for name in ("g++", "mine"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    assert not fallback.compiler_missing()
+    monkeypatch.setenv("CXX", "mine")
+    assert not fallback.compiler_missing()
+    monkeypatch.setenv("CXX", "absent")
+    assert fallback.compiler_missing()
