@@ -174,6 +174,7 @@ class Modules(RuleBasedStateMachine):
 
             return serve.serve(real, model, arguments)
 
+        self.compile = compile_
         self.patch.setattr(torch, "compile", compile_)
         self.served = compile_(self.net)
 
@@ -248,7 +249,7 @@ class Modules(RuleBasedStateMachine):
         with torch.no_grad():
             outcome(lambda: mutations.MUTATIONS[kind](mutations.Case(self.net, self.patch, number)))
         if kind == "everything_else_undone":
-            self.patch.setattr(torch, "compile", self.compile_again())
+            self.patch.setattr(torch, "compile", self.compile)
 
     @rule(kind=KIND, number=st.integers(0, 7), size=st.integers(2, 6))
     def change_and_call(self, kind, number, size):
@@ -265,10 +266,6 @@ class Modules(RuleBasedStateMachine):
     def change_and_call_otherwise(self, kind, number, size, contexts):
         self.change(kind, number)
         self.call(size, contexts)
-
-    def compile_again(self):
-        server = self.served.__dict__["_preheat_server"]
-        return lambda model, **arguments: serve.serve(lambda m, **_: server.fallback.compiled, model, arguments)
 
     @rule(size=st.integers(2, 6), by=st.sampled_from(["deepcopy", "pickle"]))
     def copied(self, size, by):
