@@ -110,13 +110,15 @@ def test_a_pitch_tracker_hears_440_hertz_hot_and_rejected(world: World, pitches:
     assert not {m for m in imports(kube, hot.pod) if m.startswith(("torch._inductor", "torch._dynamo", "triton"))}
     assert compiled_something(kube, hot.pod) == ""
 
-    cold = one_pod(kube, "pitch", image, label="")
+    with_label = deployed(kube, "shown")
+    cold = one_pod(kube, "pitch", image, label="", env=SHOW_IMPORTS, name="shown")
+    assert with_label["metadata"]["labels"].pop("preheat.dev/model") == "pitch"
+    assert deployed(kube, "shown") == with_label, "the label is the only difference"
     assert cold.outcome == ""
     assert compiled_something(kube, cold.pod) != ""
     assert abs(cents(cold.answer["hertz"], 440)) < 20
 
-    for name in ("shown", "pitch"):
-        kit.scale(kube, name, 0)
+    kit.scale(kube, "shown", 0)
     kube = pitches["rejected"]
     rejected = kit.wait_ready_model(kube, "pitch", image=image)["status"]["targets"][0]
     assert (rejected["verdict"], rejected["reason"]) == ("Rejected", "SpeedupBelowMinimum")

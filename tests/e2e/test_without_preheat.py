@@ -83,7 +83,7 @@ def test_without_credentials_the_pod_starts_as_its_policy_says_and_says_so(world
         ready.apply(kit.deployment("tiny", world.image("tiny"), name="keyless", label="tiny", env=QUICK))
         result = served(ready, "keyless")
     assert result.outcome == "eager"
-    assert "StoreCredentialsMissing" in result.reason or "StoreDenied" in result.reason
+    assert "StoreCredentialsMissing" in result.reason
     ready.run("delete", "deployment", "keyless")
 
 
