@@ -180,6 +180,25 @@ def test_the_process_is_killed_and_another_one_goes_on(process: Process, world: 
     assert len(world.jobs()) == 1
 
 
+def test_the_finished_pod_is_deleted_with_its_node_while_nobody_looks(process: Process, world: World) -> None:
+    """As the garbage collector deletes the pods of a node that is no more: the finalizer keeps the message."""
+    world.model()
+    job = world.open_job()
+    process.kill()
+    world.succeed(job, published(digest("a"), KEPT))
+    eventually(lambda: len(world.jobs()[0]["status"].get("conditions", ())) > 1, what="the Job ends")
+    (pod,) = world.pods()
+    path = f"/api/v1/namespaces/{world.namespace}/pods/{pod['metadata']['name']}"
+    assert world.server.request("DELETE", f"{path}?gracePeriodSeconds=0").ok
+    (held,) = world.pods()
+    assert "deletionTimestamp" in held["metadata"], "it is held"
+    process.start()
+    world.await_condition("Ready", "True", "RevisionReady")
+    world.await_index(READY)
+    eventually(lambda: not world.pods(), what="the pod is let go")
+    assert [j["metadata"]["labels"]["preheat.dev/attempt"] for j in world.jobs()] == ["1"]
+
+
 def test_the_model_is_deleted_while_nobody_looks(process: Process, world: World) -> None:
     world.model()
     world.pod_of(world.open_job())
