@@ -23,6 +23,8 @@ LAB = $(PY) -m lab
 TORCH_VERSIONS := 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 # Those that images bring; each works, or it is said why it was not tried.
 PYTHON_VERSIONS := 3.10 3.11 3.12 3.13 3.14
+# Those that pyproject.toml names for the operator.
+OPERATOR_PYTHONS := 3.11 3.12 3.13 3.14
 # tests/conftest.py says which tests go together, and in which order.
 WORKERS := -n 3 --dist loadscope --no-loadscope-reorder
 # What the C++ compiler was asked before, it need not do again: like all builds, its answers are kept in the cache.
@@ -30,7 +32,7 @@ QUICK_COMPILER := CCACHE_DIR=$(CACHE)/ccache CCACHE_MAXSIZE=2G CCACHE_BASEDIR=$(
 	PATH=/usr/lib/ccache:$$PATH
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint format lock unit test soak gpu bench cluster-up cluster-down cluster-status env images demo demo-down
+.PHONY: help venv lint format lock unit unit-pythons test soak gpu bench cluster-up cluster-down cluster-status env images demo demo-down
 
 help: ## what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -61,12 +63,20 @@ lock: ## resolve requirements/*.txt anew from pyproject.toml
 unit: $(VENV)/.compiled ## tests without a cluster and without compiling
 	pytest tests/unit -m "not cluster and not torch and not soak" $(ARGS)
 
+unit-pythons: $(VENV)/.compiled ## make unit on each Python for the operator that is on this machine
+	@for each in $(OPERATOR_PYTHONS); do \
+		python=$$(PYTHONPATH=$(SOURCES):benchmarks $(PY) -c \
+			'import sys; from python_versions import interpreter; print(interpreter(sys.argv[1]) or "")' $$each) || exit 1; \
+		if [ -n "$$python" ]; then $(MAKE) PYTHON=$$python unit || exit 1; \
+		else echo "Python $$each is not on this machine: not tried"; fi; done
+
 test: lint ## everything that gates a change, on a cluster made for it
 	$(QUICK_COMPILER) $(LAB) --name test run --fresh -- pytest -m "not soak" --ignore=tests/cluster/lab/test_faults.py $(WORKERS) $(ARGS)
 
 # tests/cluster/lab/test_faults.py stops the API server and the node, so nothing may run beside it.
 soak: $(VENV)/.compiled ## the long tests in full, and those that break the cluster itself
 	pytest tests/unit --hypothesis-profile=soak $(ARGS)
+	$(MAKE) unit-pythons
 	$(LAB) --name soak run --fresh -- pytest -m "soak or matrix" $(ARGS)
 	$(LAB) --name soak run --fresh -- pytest tests/cluster/lab/test_faults.py $(ARGS)
 	$(PY) benchmarks/torch_versions.py $(TORCH_VERSIONS)
