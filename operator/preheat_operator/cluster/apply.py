@@ -67,7 +67,8 @@ async def check_job(api: Api, job: Raw) -> str | None:
 async def write_status(api: Api, model: CompiledModel, status: CompiledModelStatus) -> bool:
     """Write the status, if it is another one than there was; answers whether it was written.
 
-    The uid makes the write fail with a conflict when the model was deleted and made again meanwhile.
+    A model that changed since it was read is a conflict (409). Above all one that was deleted and made again: of what is
+    written to `/status` the API server ignores the uid, so the version alone keeps a status from another object.
     """
     if status.to_api() == model.status.to_api():
         return False
@@ -77,7 +78,7 @@ async def write_status(api: Api, model: CompiledModel, status: CompiledModelStat
         "metadata": {
             "name": model.metadata.name,
             "namespace": model.metadata.namespace,
-            "uid": model.metadata.uid,
+            "resourceVersion": model.metadata.resource_version,
         },
         "status": status.to_api(),
     }

@@ -20,7 +20,10 @@ _LOG = logging.getLogger(__name__)
 
 
 async def report_invalid(api: Api, raw: Raw, error: ValidationError, now: datetime) -> None:
-    """Set the conditions to InvalidSpec, naming the first field that cannot be read; the rest of status stays."""
+    """Set the conditions to InvalidSpec, naming the first field that cannot be read; the rest of status stays.
+
+    A model that changed since it was read is a conflict (409), as with any status.
+    """
     metadata = raw["metadata"]
     first = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"])
@@ -48,7 +51,11 @@ async def report_invalid(api: Api, raw: Raw, error: ValidationError, now: dateti
     body: Raw = {
         "apiVersion": names.API_VERSION,
         "kind": names.COMPILED_MODEL,
-        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata.get("uid")},
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "resourceVersion": metadata.get("resourceVersion"),
+        },
         # A merge patch, not an apply: applying conditions alone would take the rest of the status away.
         "status": {"conditions": conditions},
     }

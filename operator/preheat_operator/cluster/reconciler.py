@@ -63,7 +63,12 @@ class Reconciler:
         try:
             observed = await observe_model(self.api, key, raw)
         except ValidationError as error:
-            await report_invalid(self.api, raw, error, now())
+            try:
+                await report_invalid(self.api, raw, error, now())
+            except ApiError as refused:
+                if refused.status in (404, 409):
+                    return 1.0
+                raise
             return None
         self._follow(key, observed)
         observed, plan = await self._make_jobs(observed)
@@ -72,7 +77,7 @@ class Reconciler:
             try:
                 written = await apply.write_status(self.api, model, plan.status)
             except ApiError as error:
-                # Deleted meanwhile, or deleted and made again: the event about it is on its way.
+                # Changed, deleted, or deleted and made again meanwhile: the event about it is on its way.
                 if error.status in (404, 409):
                     return 1.0
                 raise

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import secrets
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import ValidationError
 
 from apiserver.fixtures import eventually
 from cluster.controller.controlplane import KEPT, MODEL, World, digest, environment, published
-from preheat_operator.cluster.client import Api, connect
+from preheat_operator.api.compiledmodel import CompiledModel
+from preheat_operator.cluster import resources
+from preheat_operator.cluster.apply import write_status
+from preheat_operator.cluster.client import Api, ApiError, connect
+from preheat_operator.cluster.invalid import report_invalid
 from preheat_operator.cluster.keys import Key, ModelKey, NamespaceKey
 from preheat_operator.cluster.queue import WorkQueue
 from preheat_operator.cluster.reconciler import Reconciler
@@ -153,6 +159,32 @@ async def test_a_forged_job_of_the_right_name_is_avoided_and_named(world: World,
     assert world.index() == READY
     assert world.condition("Degraded") == ("False", "AsExpected")
     assert world.server.request("GET", f"{path}/{name}").ok, "somebody else's Job is left alone"
+
+
+async def test_what_was_decided_for_a_model_is_not_written_on_the_one_made_in_its_place(world: World, api: Api) -> None:
+    world.model()
+    await settle(world, api)
+    raw = await api.get(resources.compiled_models(world.namespace, MODEL))
+    assert raw is not None
+    model = CompiledModel.model_validate(raw)
+    world.delete_model()
+    world.model()
+    decided = model.status.model_copy(update={"kept": "1/1"})
+    with pytest.raises(ApiError) as refused:
+        await write_status(api, model, decided)
+    assert refused.value.status == 409
+    with pytest.raises(ApiError) as refused:
+        await report_invalid(api, raw, unreadable(), datetime.now(UTC))
+    assert refused.value.status == 409
+    assert world.status() == {}
+
+
+def unreadable() -> ValidationError:
+    try:
+        CompiledModel.model_validate({"metadata": {"name": "x", "namespace": "y"}, "spec": {"torch": 1}})
+    except ValidationError as error:
+        return error
+    raise AssertionError("it can be read")
 
 
 async def test_a_lost_message_leads_to_an_attempt_that_knows_the_lost_job(world: World, api: Api) -> None:
