@@ -70,7 +70,6 @@ def environment(kubeconfig: Path) -> dict[str, str]:
         "PREHEAT_STORE_ENDPOINT": "http://s3.example.org",
         "PREHEAT_STORE_BUCKET": "models",
         "PREHEAT_STORE_REGION": "us-east-1",
-        "PREHEAT_RESYNC_SECONDS": "600",
     }
 
 
@@ -95,12 +94,14 @@ class Process:
     kubeconfig: Path
     port: int
     metrics_port: int
+    resync_seconds: int = 600
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it; returns at once."""
         env = {**os.environ, **environment(self.kubeconfig), "PREHEAT_HEALTH_PORT": str(self.port)}
         env["PREHEAT_METRICS_PORT"] = str(self.metrics_port)
+        env["PREHEAT_RESYNC_SECONDS"] = str(self.resync_seconds)
         env["PYTHONPATH"] = f"{REPOSITORY / 'operator'}:{REPOSITORY / 'compiler_job'}"
         with (self.server.folder / "controller.log").open("ab") as log:
             command = [sys.executable, "-m", "preheat_operator.controller"]
@@ -235,34 +236,12 @@ class World:
         """Let the Job's pod end well, with this termination message of `publish`."""
         pod = self.pod_of(job)
         self.finished.add(job["metadata"]["uid"])
-        self._set_status(pod, phase="Succeeded", ends={c: (0, message if c == "publish" else "") for c in _names(pod)})
+        self.set_pod_status(pod, succeeded(pod, message))
 
     def fail(self, job: dict[str, Any], container: str, code: int, message: str = "", reason: str = "Error") -> None:
         """Let one container of the Job's pod fail, and with it the pod."""
         pod = self.pod_of(job)
-        ends = {}
-        for name in _names(pod):
-            ends[name] = (code, message) if name == container else (0, "")
-            if name == container:
-                break
-        self._set_status(pod, phase="Failed", ends=ends, reason=reason)
-
-    def _set_status(
-        self, pod: dict[str, Any], *, phase: str, ends: dict[str, tuple[int, str]], reason: str = "Completed"
-    ) -> None:
-        initial = {c["name"] for c in pod["spec"].get("initContainers", ())}
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        statuses: dict[str, list[dict[str, Any]]] = {"initContainerStatuses": [], "containerStatuses": []}
-        for name, (code, message) in ends.items():
-            ended = {"exitCode": code, "reason": reason if code else "Completed", "message": message}
-            kind = "initContainerStatuses" if name in initial else "containerStatuses"
-            statuses[kind].append(
-                {
-                    "name": name, "image": "x", "imageID": "", "ready": False, "restartCount": 0,
-                    "state": {"terminated": {**ended, "startedAt": now, "finishedAt": now}},
-                }
-            )  # fmt: skip
-        self.set_pod_status(pod, {"phase": phase, **statuses})
+        self.set_pod_status(pod, failed(pod, container, code, message, reason))
 
     def set_pod_status(self, pod: dict[str, Any], status: dict[str, Any]) -> None:
         """Write a pod's status."""
@@ -342,6 +321,39 @@ class World:
     def _apply(self, document: dict[str, Any]) -> None:
         document["metadata"]["namespace"] = self.namespace
         self.server.apply(document)
+
+
+def succeeded(pod: dict[str, Any], message: str) -> dict[str, Any]:
+    """The status of a compile pod that ended well, with this termination message of `publish`."""
+    return _ended(pod, phase="Succeeded", ends={c: (0, message if c == "publish" else "") for c in _names(pod)})
+
+
+def failed(pod: dict[str, Any], container: str, code: int, message: str = "", reason: str = "Error") -> dict[str, Any]:
+    """The status of a compile pod of which one container failed, and with it the pod."""
+    ends = {}
+    for name in _names(pod):
+        ends[name] = (code, message) if name == container else (0, "")
+        if name == container:
+            break
+    return _ended(pod, phase="Failed", ends=ends, reason=reason)
+
+
+def _ended(
+    pod: dict[str, Any], *, phase: str, ends: dict[str, tuple[int, str]], reason: str = "Completed"
+) -> dict[str, Any]:
+    initial = {c["name"] for c in pod["spec"].get("initContainers", ())}
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    statuses: dict[str, list[dict[str, Any]]] = {"initContainerStatuses": [], "containerStatuses": []}
+    for name, (code, message) in ends.items():
+        ended = {"exitCode": code, "reason": reason if code else "Completed", "message": message}
+        kind = "initContainerStatuses" if name in initial else "containerStatuses"
+        statuses[kind].append(
+            {
+                "name": name, "image": "x", "imageID": "", "ready": False, "restartCount": 0,
+                "state": {"terminated": {**ended, "startedAt": now, "finishedAt": now}},
+            }
+        )  # fmt: skip
+    return {"phase": phase, **statuses}
 
 
 def _names(pod: dict[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from apiserver.fixtures import eventually
 from cluster.controller.controlplane import KEPT, MODEL, REPOSITORY, digest, published
+from cluster.controller.pods import WRONG, events, serving
 
 if TYPE_CHECKING:
     from cluster.controller.controlplane import Process, World
@@ -119,6 +120,64 @@ def test_what_people_ask_for_by_the_command_line(process: Process, world: World)
     assert preheat(world, "history", "other").returncode == 69
     jobs = [j for j in world.jobs() if not j["status"].get("conditions")]
     assert jobs == [], "nothing of this was compiled twice"
+
+
+def test_the_audit_trail_tells_all_that_was_caused_asked_given_and_taken_back(process: Process, world: World) -> None:
+    ready(world)
+    assert preheat(world, "rebuild", MODEL).returncode == 0
+    world.succeed(world.open_job(), published(digest("b"), KEPT))
+    world.await_index(HEAD + line(IMAGE, digest("b")))
+    first, rebuilt = (r["name"] for r in reversed(world.status()["revisions"]))
+    assert preheat(world, "pin", MODEL, first).returncode == 0
+    world.await_index(HEAD + line(IMAGE, digest("a")))
+    world.await_condition("Ready", "True", "Pinned")
+    # What is pinned turns out to be wrong: the pin holds nothing any more, and the other one is given.
+    for name in ("wrong-1", "wrong-2"):
+        serving(world, name, digest("a"), served=WRONG)
+    world.await_index(HEAD + line(IMAGE, digest("b")))
+    world.await_condition("Degraded", "True", "RevisionTakenBack")
+    told = json.loads(preheat(world, "history", MODEL, "--output", "json").stdout)
+    assert [(t["name"], t["cause"], t["state"], t["pods"], t["manifest"]) for t in told] == [
+        (rebuilt, "Rebuild", "Ready", "Given", digest("b")),
+        (first, "Created", "TakenBack", "None", digest("a")),
+    ]
+    assert told[0]["rebuild"], "who asked is told by the token"
+    taken = told[1]["takenBack"]
+    assert (taken["pods"], taken["wrong"], taken["crashed"], taken["targets"]) == (2, 2, 0, ["main/one/cpu"])
+    assert all(t["created"] <= t["finished"] for t in told)
+    assert told[1]["finished"] <= taken["at"]
+    assert all((h["kept"], h["attempt"]) == (1, 1) for t in told for h in t["hardware"])
+    text = preheat(world, "history", MODEL).stdout
+    (row,) = (r for r in text.splitlines() if r.startswith(first))
+    assert "TakenBack" in row
+    assert f"2 of 2 bad at {taken['at']}" in row
+    (row,) = (r for r in text.splitlines() if r.startswith(rebuilt))
+    assert "Rebuild" in row
+    assert "Given" in row
+    assert preheat(world, "pin", MODEL, first).returncode == 69, "what was taken back cannot be pinned"
+    (wrong,) = events(world, "RevisionTakenBack")
+    assert f"revision {first} of image {IMAGE} was taken back" in wrong
+    assert "2 of 2 pods reported wrong answers (main/one/cpu)" in wrong
+    assert len(events(world, "Created")) == len(events(world, "Rebuild")) == len(events(world, "Pinned")) == 1
+    assert "preheat.dev/rebuild asks for it" in events(world, "Rebuild")[0]
+    degraded = next(c for c in world.status()["conditions"] if c["type"] == "Degraded")
+    assert f"names '{first}', which is no ready revision (ready: {rebuilt})" in degraded["message"]
+
+
+def test_another_torch_under_the_pods_is_compiled_for_and_told(process: Process, world: World) -> None:
+    ready(world)
+    cold = {"v": 1, "answers": {"cold/TorchDiffers": 1}, "node": {"torch": "2.16.0", "python": "3.12"}}
+    serving(world, "cold-1", digest("a"), served=cold)
+    eventually(lambda: world.status()["revisions"][0].get("served", {}).get("cold") == 1, what="one is heard")
+    assert causes(world) == ["Created"], "and one is not enough"
+    serving(world, "cold-2", digest("a"), served=cold)
+    world.succeed(world.open_job(), published(digest("b"), KEPT))
+    world.await_index(HEAD + line(IMAGE, digest("b")))
+    newest = world.status()["revisions"][0]
+    assert (newest["cause"], newest["environment"]) == ("TorchChanged", "torch 2.16.0, Python 3.12")
+    assert "pods say that they run with torch 2.16.0, Python 3.12" in events(world, "TorchChanged")[0]
+    assert "TorchChanged" in preheat(world, "history", MODEL).stdout
+    assert [j for j in world.jobs() if not j["status"].get("conditions")] == []
 
 
 def test_an_event_tells_the_cause(process: Process, world: World) -> None:
