@@ -186,10 +186,11 @@ def observe(*, cpu_isa: str, device: str = "cpu") -> Fingerprint:
 
 
 def here(*, gpu: bool) -> dict[str, str]:
-    """What this machine is, in the words a hardware profile is chosen by; `gpu`: CUDA is asked as well. Imports torch."""
+    """What this process runs with and on, in words that are counted and compared; `gpu`: CUDA is asked as well. Imports torch."""
     import torch
 
-    found = {"machine": platform.machine()}
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    found = {"torch": torch.__version__, "python": python, "machine": platform.machine()}
     flags = usable_flags()
     fitting = [name for name, needed in CPU_CLASSES.items() if needed <= flags]
     if found["machine"] == "x86_64":

@@ -34,7 +34,8 @@ _SENT = (
     "event", "when", "outcome", "reasonClass", "module", "bucket", "hardware", "bytes", "firstAnswerSeconds",
     "sinceCompileSeconds", "timesTheJobs",
 )  # fmt: skip
-_HARDWARE = ("CpuDiffers", "GpuDiffers")
+#: Of reasons, those that another torch, Python or machine than the artifact's is.
+_ENVIRONMENT = ("TorchDiffers", "PythonDiffers", "CpuDiffers", "GpuDiffers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,7 @@ class Reporter:
         if counts and self._uncovered is not None:
             more["answered"], self.by_artifact = self.by_artifact, 0
             more["modules"] = self._uncovered.modules
-        why = {record.get("reasonClass") for record in records}.intersection(_HARDWARE)
+        why = {record.get("reasonClass") for record in records}.intersection(_ENVIRONMENT)
         if why:
             from .fingerprint import here
 

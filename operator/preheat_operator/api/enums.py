@@ -117,6 +117,8 @@ class Cause(StrEnum):
     IMAGE_MOVED = "ImageMoved"
     TEMPLATE_CHANGED = "TemplateChanged"
     WEIGHTS_CHANGED = "WeightsChanged"
+    TORCH_CHANGED = "TorchChanged"
+    HARDWARE_CHANGED = "HardwareChanged"
     FORMAT_CHANGED = "FormatChanged"
     REBUILD = "Rebuild"
 

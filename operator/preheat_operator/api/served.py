@@ -41,7 +41,7 @@ _NAME: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _TARGET: Final = re.compile(rf"{_NAME}/{_NAME}/{_NAME}")
 _SHAPES: Final = re.compile(rf"(?:{_NAME})?\|(?:{SHAPE})")
 _FACT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:()+-]{0,63}")
-_FACTS: Final = ("machine", "cpuIsa", "gpu")
+_FACTS: Final = ("torch", "python", "machine", "cpuIsa", "gpu")
 
 Counts = dict[str, int]
 
@@ -54,7 +54,7 @@ class Served:
     ones as a multiple of the compile Job's, both by target (`module/bucket/hardware`); `wrong` are targets that answered
     otherwise than eager. `uncovered` counts calls that no bucket is for, by `module|shape`, and `answered` those that an
     artifact answered, both in the hour number `hour` since 1970; `*_before` in the hour before. `node` is what the pod
-    found where nothing fitted.
+    found where nothing fitted: torch, Python, machine, CPU class, GPU.
     """
 
     answers: Counts = field(default_factory=dict)

@@ -126,6 +126,11 @@ class Revision(ApiModel):
     rebuild: str | None = Field(
         default=None, max_length=63, description="The token of preheat.dev/rebuild that asked for it. Absent: none did."
     )
+    environment: str | None = Field(
+        default=None,
+        max_length=256,
+        description="What pods said they run on when it was needed for that. Absent: it was not.",
+    )
     format_version: int = Field(default=1, ge=1, description="Format of what was asked of its Jobs. Default: 1.")
     finished: datetime | None = Field(default=None, description="When it became Ready or Failed. Absent: not yet.")
     state: RevisionState = Field(

@@ -1,6 +1,7 @@
 """The revision a model needs now, from everything that can ask for one; and what there is to say about a new one.
 
-Spec, image, pod template and weights come from objects; which image a tag stands for comes from running pods; that a
+Spec, image, pod template and weights come from objects; which image a tag stands for, and whether torch or the machines
+are others, comes from running pods; that a
 person wants it built again comes from an annotation.
 """
 
@@ -11,13 +12,16 @@ from typing import TYPE_CHECKING
 from preheat_operator.api import names
 from preheat_operator.api.enums import Cause
 from preheat_operator.plan import revision as revisions
+from preheat_operator.plan.changed import environments
 from preheat_operator.plan.conditions import Announcement
 from preheat_operator.plan.decides import template_hash
 from preheat_operator.plan.running import digest_of_image, running_digests
 from preheat_operator.plan.termination import plain
+from preheat_operator.plan.watched import witnesses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from preheat_operator.api.compiledmodel import CompiledModel
     from preheat_operator.api.status import Revision
@@ -28,7 +32,9 @@ if TYPE_CHECKING:
 _MAX_TOKEN = 63
 
 
-def needed(*, model: CompiledModel, source: Serving, serving_pods: Sequence[PodView], weights: str) -> Wanted:
+def needed(
+    *, model: CompiledModel, source: Serving, serving_pods: Sequence[PodView], weights: str, now: datetime
+) -> Wanted:  # fmt: skip
     """The revision that is needed now. `serving_pods` are the labelled ones; `weights` their revision, empty: none."""
     made_from = revisions.Ingredients(
         spec_hash=revisions.spec_hash(model.spec), image=source.image, template_hash=template_hash(source),
@@ -38,6 +44,7 @@ def needed(*, model: CompiledModel, source: Serving, serving_pods: Sequence[PodV
     return revisions.choose(
         model=model.metadata.name, made_from=made_from, running=running, previous=model.status.revisions,
         rebuild=rebuild_token(model), handled=model.status.rebuild or "",
+        environments=environments(witnesses(serving_pods, now=now)),
     )  # fmt: skip
 
 
@@ -90,6 +97,8 @@ def _words(revision: Revision, last: Revision | None) -> str:
         Cause.IMAGE_MOVED: f"pods of image {revision.image} run {revision.image_digest}{was}",
         Cause.TEMPLATE_CHANGED: f"what the serving container runs with changed (command, environment, mounts){was}",
         Cause.WEIGHTS_CHANGED: f"the weights are {revision.weights or 'no longer named'}{was}",
+        Cause.TORCH_CHANGED: f"pods say that they run with {revision.environment}{was}",
+        Cause.HARDWARE_CHANGED: f"pods say that they run on {revision.environment}{was}",
         Cause.FORMAT_CHANGED: f"this release of Preheat asks compile Jobs in another format{was}",
         Cause.REBUILD: f"the annotation {names.ANNOTATION_REBUILD} asks for it{was}",
     }

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 STEADY_SAID: Final = 2.0
 STEADY_KEPT: Final = 1.5
 """Times the compile Job's median. A pod has traffic and neighbours, which the Job had not."""
-_AS_INTENDED: Final = frozenset({"Package", "Caches", "Rejected"})
-_HARDWARE: Final = frozenset({"CpuDiffers", "GpuDiffers"})
+AS_INTENDED: Final = frozenset({"Package", "Caches", "Rejected"})
+HARDWARE: Final = frozenset({"CpuDiffers", "GpuDiffers"})
 # Said elsewhere: as a revision that is taken back, as hardware, as a shape.
-_OTHERS: Final = _HARDWARE | {"PackageWrong", "CallNotCovered", "NoRevision"}
+_OTHERS: Final = HARDWARE | {"PackageWrong", "CallNotCovered", "NoRevision"}
 _MAX_MESSAGE: Final = 1024
 _MAX_NODES: Final = 3
 
@@ -83,7 +83,7 @@ def notices(
 
 def _hardware(seen: Iterable[Witness]) -> str | None:
     """Pods on a node for which nothing was made, with what they found there."""
-    lost = [w for w in seen if any(_reason(answer) in _HARDWARE for answer in w.served.answers) and w.outcome != "hot"]
+    lost = [w for w in seen if any(_reason(answer) in HARDWARE for answer in w.served.answers) and w.outcome != "hot"]
     if not lost:
         return None
     kinds: dict[str, list[Witness]] = {}
@@ -124,7 +124,7 @@ def _misses(seen: Sequence[Witness], *, said: bool) -> str | None:
 
 
 def _missed(witness: Witness) -> set[str]:
-    return {_reason(answer) for answer in witness.served.answers} - _AS_INTENDED - _OTHERS
+    return {_reason(answer) for answer in witness.served.answers} - AS_INTENDED - _OTHERS
 
 
 def _reason(answer: str) -> str:

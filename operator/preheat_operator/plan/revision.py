@@ -3,7 +3,7 @@
 A revision is named by what decides its contents: the parts of the spec that reach the compiler, the image, what of the
 pod template matters, and the weights. So the same ingredients lead to the same revision for ever, which is what makes a
 rollback hot without any Job. Two things cannot be known from the objects alone and make a new one of the same
-ingredients: a tag that was moved, and a person who asks for it.
+ingredients: a tag that was moved, pods that run on something else than what it was made for, and a person who asks for it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from preheat_operator.api.enums import Cause, RevisionState
 from preheat_operator.api.status import Revision
+from preheat_operator.plan.changed import is_software
 from preheat_operator.plan.running import digest_of_image
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from preheat_operator.api.spec import CompiledModelSpec
@@ -44,7 +46,8 @@ class Wanted:
     """The revision that is needed now.
 
     `image_digest` is the digest to compile in, None while it is not known; `rebuild` the token of the person who asked
-    for it, else empty; `base` the manifest of a ready revision of the same code, None when there is none.
+    for it, else empty; `environment` what pods say that they run on, empty while it is as when the first of its ingredients
+    was compiled; `base` the manifest of a ready revision of the same code, None when there is none.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Wanted:
     weights: str = ""
     image_digest: str | None = None
     rebuild: str = ""
+    environment: str = ""
     base: str | None = None
 
 
@@ -74,12 +78,14 @@ def wanted(*, model: str, spec: CompiledModelSpec, image: str) -> Wanted:
 
 
 def choose(
-    *, model: str, made_from: Ingredients, running: Sequence[str], previous: Sequence[Revision], rebuild: str, handled: str
+    *, model: str, made_from: Ingredients, running: Sequence[str], previous: Sequence[Revision], rebuild: str, handled: str,
+    environments: Mapping[str, str] = MappingProxyType({}),
 ) -> Wanted:  # fmt: skip
     """The revision that is needed, given the recorded ones.
 
     `running` are the digests of the image that pods run, that of the newest pod first; `rebuild` is the token that
-    asks for a new revision, `handled` the last one that was heard.
+    asks for a new revision, `handled` the last one that was heard; `environments` says of manifests on what their pods run,
+    where that is not what they were made for.
     """
     fixed = digest_of_image(made_from.image)
     alike = [r for r in previous if _alike(r, made_from)]
@@ -92,6 +98,11 @@ def choose(
     elif _moved(alike, newest, running):
         other = next((r for r in alike if r.image_digest == newest), None)
         want = _new(model, made_from, image_digest=newest, moved=True) if other is None else _again(other, made_from)
+    elif there := _environment(alike, environments):
+        other = next((r for r in alike if r.environment == there and r.state != RevisionState.TAKEN_BACK), None)
+        want = (
+            _after(alike[0], made_from, model=model, environment=there) if other is None else _again(other, made_from)
+        )
     else:
         want = _again(alike[0], made_from)
         # What was compiled before digests were recorded is taken for what its pods run.
@@ -124,7 +135,7 @@ def begin(*, want: Wanted, previous: Sequence[Revision], now: datetime) -> Revis
     return Revision(
         name=want.name, image=want.image, created=now, cause=_cause(want, previous).value, spec_hash=want.spec_hash,
         image_digest=want.image_digest, template_hash=want.template_hash or None, weights=want.weights or None,
-        rebuild=want.rebuild or None, format_version=FORMAT_VERSION,
+        rebuild=want.rebuild or None, environment=want.environment or None, format_version=FORMAT_VERSION,
     )  # fmt: skip
 
 
@@ -154,6 +165,8 @@ def _cause(want: Wanted, previous: Sequence[Revision]) -> Cause:
         and last.image_digest != want.image_digest,
         Cause.TEMPLATE_CHANGED: (last.template_hash or "") != want.template_hash,
         Cause.WEIGHTS_CHANGED: (last.weights or "") != want.weights,
+        Cause.TORCH_CHANGED: (last.environment or "") != want.environment and is_software(want.environment),
+        Cause.HARDWARE_CHANGED: (last.environment or "") != want.environment,
     }
     return next((cause for cause, holds in different.items() if holds), Cause.IMAGE_MOVED)
 
@@ -169,6 +182,19 @@ def _moved(alike: Sequence[Revision], newest: str | None, running: Sequence[str]
     if newest is None or current is None or newest == current:
         return False
     return newest not in {r.image_digest for r in alike} or current not in running
+
+
+def _environment(alike: Sequence[Revision], environments: Mapping[str, str]) -> str:
+    """On what pods of the wanted revision run, where that is not what it was made for; else empty.
+
+    One that an earlier revision was made for counts only when that one's own pods have nothing against it: pods that were
+    given it long ago must not turn it round.
+    """
+    current = alike[0]
+    there = environments.get(current.manifest or "", "") if current.state == RevisionState.READY else ""
+    if there == (current.environment or ""):
+        return ""
+    return "" if any(r.environment == there and r.manifest in environments for r in alike) else there
 
 
 def _alike(revision: Revision, made_from: Ingredients) -> bool:
@@ -198,11 +224,18 @@ def _new(
     )  # fmt: skip
 
 
+def _after(revision: Revision, made_from: Ingredients, *, model: str, environment: str) -> Wanted:
+    """The same as a revision, made for what pods run on now."""
+    same = _again(revision, made_from)
+    name = f"{prefix(model)}-{digest([revision.name, environment])[:8]}"
+    return replace(same, name=name, rebuild="", environment=environment)
+
+
 def _again(revision: Revision, made_from: Ingredients) -> Wanted:
     return Wanted(
         name=revision.name, spec_hash=made_from.spec_hash, image=made_from.image,
         template_hash=made_from.template_hash, weights=made_from.weights, image_digest=revision.image_digest,
-        rebuild=revision.rebuild or "",
+        rebuild=revision.rebuild or "", environment=revision.environment or "",
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from preheat_operator.api.served import Served
 from unit.plan.pods import HOT, WRONG, pod
 from unit.plan.simulation import Simulation, deployment, digest, spec
 
@@ -50,6 +51,7 @@ STEPS = st.one_of(
     st.tuples(st.just("no pods")),
     st.tuples(st.just("rebuild"), st.sampled_from(["", "1", "2"])),
     st.tuples(st.just("pin"), st.integers(0, 5)),
+    st.tuples(st.just("other torch"), st.integers(0, 5), st.integers(0, 3), st.sampled_from(["2.16.0", "2.17.0"])),
 )  # fmt: skip
 
 
@@ -92,6 +94,12 @@ def test_whatever_happens_plans_come_to_rest_and_never_make_a_job_twice(steps: l
         elif step[0] == "pin":
             names = [r["name"] for r in world.status["revisions"]]
             world.annotations["preheat.dev/pin"] = names[step[1]] if step[1] < len(names) else ""
+        elif step[0] == "other torch":
+            _, which, count, torch = step
+            manifests = [r.get("manifest", "none") for r in world.status["revisions"]]
+            cold = Served(answers={"cold/TorchDiffers": 1}, node={"torch": torch})
+            given = manifests[which % len(manifests)] if manifests else "none"
+            world.served = [pod(f"t{n}", served=cold, manifest=given) for n in range(count)]
         taken = {r["name"] for r in world.status["revisions"] if r["state"] == "TakenBack"}
         world.settle()
         # What was left has no Job any more, and nothing is at work but the wanted revision and a look at its weights.

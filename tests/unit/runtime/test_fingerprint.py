@@ -1,5 +1,7 @@
 """What a pod must have for an artifact's code to run in it."""
 
+import sys
+
 import pytest
 
 from preheat_runtime import fingerprint
@@ -103,17 +105,18 @@ def test_reasons_name_both_sides():
 def test_a_machine_is_told_in_the_words_of_a_profile(monkeypatch):
     import torch
 
+    software = {"torch": torch.__version__, "python": ".".join(map(str, sys.version_info[:2]))}
     monkeypatch.setattr(fingerprint.platform, "machine", lambda: "x86_64")
     for flags, told in ((V4, "X86_64_V4"), (V3 | {"more"}, "X86_64_V3"), (V3 - {"fma"}, "below X86_64_V3")):
         monkeypatch.setattr(fingerprint, "usable_flags", lambda flags=flags: frozenset(flags))
-        assert fingerprint.here(gpu=False) == {"machine": "x86_64", "cpuIsa": told}
+        assert fingerprint.here(gpu=False) == {**software, "machine": "x86_64", "cpuIsa": told}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert fingerprint.here(gpu=True)["gpu"] == "none"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA A10G")
     assert fingerprint.here(gpu=True)["gpu"] == "NVIDIA A10G"
     monkeypatch.setattr(fingerprint.platform, "machine", lambda: "aarch64")
-    assert fingerprint.here(gpu=False) == {"machine": "aarch64"}
+    assert fingerprint.here(gpu=False) == {**software, "machine": "aarch64"}
 
 
 def test_what_uses_more_of_a_cpu():

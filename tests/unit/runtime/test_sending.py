@@ -325,7 +325,9 @@ def test_shapes_go_with_their_module_and_with_how_many_calls_were_answered(colle
     ("reason", "told"),
     [
         ("main/one/cpu: CPU lacks avx512f, which code for X86_64_V4 needs", True),
-        ("main/one/cpu: torch 2 in the pod, artifact has 1", False),
+        ("main/one/cpu: torch 2 in the pod, artifact has 1", True),
+        ("main/one/cpu: Python 3.12 in the pod, artifact has 3.11", True),
+        ("torch.compile was called with backend='eager'", False),
     ],
 )
 def test_what_the_machine_is_is_told_where_nothing_fits_it(collector, environ, reason, told):
@@ -335,8 +337,9 @@ def test_what_the_machine_is_is_told_where_nothing_fits_it(collector, environ, r
     message = collector.got[0][2]
     assert ("node" in message) is told
     if told:
-        assert set(message["node"]) <= {"machine", "cpuIsa"}, "CUDA is not touched for it"
+        assert set(message["node"]) <= {"torch", "python", "machine", "cpuIsa"}, "CUDA is not touched for it"
         assert message["node"]["machine"]
+        assert message["node"]["torch"] == torch.__version__
 
 
 def test_what_cannot_be_told_keeps_nothing_else_back(collector, environ):
