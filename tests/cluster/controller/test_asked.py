@@ -135,7 +135,7 @@ def test_the_audit_trail_tells_all_that_was_caused_asked_given_and_taken_back(pr
     for name in ("wrong-1", "wrong-2"):
         serving(world, name, digest("a"), served=WRONG)
     world.await_index(HEAD + line(IMAGE, digest("b")))
-    world.await_condition("Degraded", "True", "RevisionTakenBack")
+    world.await_condition("Degraded", "True", "PinNotFound")
     told = json.loads(preheat(world, "history", MODEL, "--output", "json").stdout)
     assert [(t["name"], t["cause"], t["state"], t["pods"], t["manifest"]) for t in told] == [
         (rebuilt, "Rebuild", "Ready", "Given", digest("b")),
@@ -162,6 +162,7 @@ def test_the_audit_trail_tells_all_that_was_caused_asked_given_and_taken_back(pr
     assert "preheat.dev/rebuild asks for it" in events(world, "Rebuild")[0]
     degraded = next(c for c in world.status()["conditions"] if c["type"] == "Degraded")
     assert f"names '{first}', which is no ready revision (ready: {rebuilt})" in degraded["message"]
+    assert wrong in degraded["message"]
 
 
 def test_another_torch_under_the_pods_is_compiled_for_and_told(process: Process, world: World) -> None:
