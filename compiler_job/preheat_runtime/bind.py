@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
@@ -31,6 +31,7 @@ _data_ptr = torch.Tensor.data_ptr
 # Asked at every call, and at every region of it.
 _function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
 _transform, _tracing = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
+_included_keys, _excluded_keys = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_tls_local_exclude_set
 _any_global_hook, _forward_ad = torch.nn.modules.module._has_any_global_hook, torch.autograd.forward_ad
 #: A module that other threads change is looked at so often before the call goes to torch.
 ATTEMPTS = 3
@@ -40,6 +41,23 @@ _same_addresses = getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None)
 
 class Mismatch(Exception):
     """The package must not answer; the message says why, in words."""
+
+
+class _Guard(NamedTuple):
+    """torch's check of tensors, and the dispatch keys of the thread that it was made in."""
+
+    check: Callable[..., bool]
+    included: Any
+    excluded: Any
+
+    def holds_as_made(self, tensors: list[torch.Tensor]) -> bool:
+        """Whether it holds in the modes it was made in.
+
+        What the thread dispatches to (autocast, a dispatch mode) is in the keys that torch compares. That is the call's own
+        and looked at there; taken for a change, it would have a module described anew whenever calls differ in it.
+        """
+        with torch.no_grad(), torch._C._ForceDispatchKeyGuard(self.included, self.excluded):
+            return self.check(*tensors)
 
 
 class ModuleState:
@@ -72,7 +90,7 @@ class ModuleState:
         )
         return same and again.identity == self.identity and self.unchanged()
 
-    def _guard(self, inference: bool) -> Callable[..., bool] | None:
+    def _guard(self, inference: bool) -> _Guard | None:
         """torch's own C++ check of type, dtype, device, sizes, strides and keys, for one of the two modes."""
         if not self._tensors:
             return None
@@ -80,8 +98,7 @@ class ModuleState:
             guards = torch._C._dynamo.guards.TensorGuards(
                 *self._tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
             )
-        check: Callable[..., bool] = guards.check
-        return check
+            return _Guard(guards.check, _included_keys(), _excluded_keys())
 
     @property
     def identity(self) -> Identity:
@@ -103,7 +120,7 @@ class ModuleState:
         if not self._described.watch.unchanged() or not self._same_addresses():
             return False
         guard = self._guards[torch.is_inference_mode_enabled()]
-        return guard is None or guard(*self._tensors)
+        return guard is None or guard.check(*self._tensors) or guard.holds_as_made(self._tensors)
 
     def _same_addresses(self) -> bool:
         if _same_addresses is None:

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from preheat_runtime import choosing
+
 pytestmark = pytest.mark.torch
 
 X = torch.linspace(-1, 1, 64).view(4, 16)
@@ -31,3 +33,17 @@ def test_tangents_go_to_torch(hot, served):
         assert not hot.served(lambda: served(dual))
         assert ad.unpack_dual(served(dual)["y"]).tangent is not None
     assert hot.served(lambda: served(X))
+
+
+@torch.no_grad()
+def test_calls_that_differ_in_autocast_make_no_changed_module(hot, served, monkeypatch):
+    """More of them than a module may change in a row."""
+    described = []
+    real = choosing.ModuleState
+    monkeypatch.setattr(choosing, "ModuleState", lambda module: described.append(module) or real(module))
+    for _ in range(choosing.MAX_CHANGES_IN_A_ROW + 2):
+        assert hot.served(lambda: served(X))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert not hot.served(lambda: served(X))
+    assert len(described) == 1
+    assert "autocast is on" in hot.lines[-1]["reason"]

@@ -1,5 +1,7 @@
 """What a call compares the module with."""
 
+import contextlib
+
 import pytest
 import torch
 
@@ -33,3 +35,39 @@ def test_a_change_of_tied_weights_is_seen(change):
     with torch.no_grad():
         CHANGES[change](net)
     assert not state.unchanged()
+
+
+# What a thread is in is looked at for each call, and changes no module.
+THREADS = {
+    "nothing": contextlib.nullcontext,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+}
+
+
+@pytest.mark.parametrize("taken", THREADS)
+@pytest.mark.parametrize("asked", THREADS)
+def test_what_a_thread_is_in_is_no_change_of_the_module(taken, asked):
+    net = tied()
+    with THREADS[taken]():
+        state = ModuleState(net)
+    with THREADS[asked]():
+        assert state.unchanged()
+    assert state.unchanged()
+
+
+@pytest.mark.parametrize("asked", THREADS)
+@pytest.mark.parametrize("change", [*CHANGES, "transposed", "wants no grad"])
+def test_a_change_is_seen_whatever_a_thread_is_in(change, asked):
+    net = tied()
+    state = ModuleState(net)
+    weight = net["embed"].weight
+    more = {
+        "transposed": lambda net: weight.as_strided_((8, 4), (1, 8)),  # at the same address
+        "wants no grad": lambda net: weight.requires_grad_(False),
+    }
+    with torch.no_grad():
+        {**CHANGES, **more}[change](net)
+    with THREADS[asked]():
+        assert not state.unchanged()
