@@ -45,9 +45,8 @@ def test_pod_runs_from_the_registry_and_shows_the_digest(lab: Lab, namespace: st
     assert output(lab, namespace) == 3
 
 
-def test_moved_tag_is_pulled_by_its_new_digest(lab: Lab, namespace: str, image: Image) -> None:
+def test_moved_tag_is_pulled_by_its_new_digest(lab: Lab, namespace: str) -> None:
     first = lab.images.push(lab.images.base(), name="moving", tag="latest")
-    assert first.digest == image.digest
     moved = lab.images.push(f"localhost/pause:{lab.images.pause().tag}", name="moving", tag="latest")
     assert moved.digest != first.digest
     pod = {
