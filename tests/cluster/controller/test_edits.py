@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 STILL_SECONDS = 3.0
 
 
+@pytest.mark.soak
 def test_whatever_is_edited_all_is_well_at_every_change_and_quiet_in_the_end(
     controlplane: ApiServer, process: Process
 ) -> None:
