@@ -10,7 +10,7 @@ import kit
 import pytest
 
 from e2e.hardships import Hardships, make_ready
-from e2e.world import World
+from e2e.world import CALM, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def pitches(world: World, request: pytest.FixtureRequest) -> Iterator[dict[str, 
         if any("pitches" in getattr(item, "fixturenames", ()) for item in request.session.items):
             for name, least in (("kept", "0"), ("rejected", "1000")):
                 kube = found[name] = stack.enter_context(world.namespace(f"pitch-{name}"))
-                kube.apply(kit.deployment("pitch", world.image("pitch"), replicas=0))
+                kube.apply(kit.deployment("pitch", world.image("pitch"), env=CALM, replicas=0))
                 kube.apply(kit.compiled_model("pitch", keepIf={"minSpeedup": least}))
         yield found
 

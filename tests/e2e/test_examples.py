@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import kit
 import pytest
 
+from e2e.world import CALM
+
 if TYPE_CHECKING:
     from e2e.world import World
 
@@ -100,18 +102,18 @@ def cents(hertz: float, reference: float) -> float:
 
 
 def test_a_pitch_tracker_hears_440_hertz_hot_and_rejected(world: World, pitches: dict[str, kit.Kube]) -> None:
-    image = world.image("pitch")
+    image, env = world.image("pitch"), {**CALM, **SHOW_IMPORTS}
     kube = pitches["kept"]
     kept = kit.wait_ready_model(kube, "pitch", image=image)["status"]["targets"][0]
     assert kept["verdict"] == "Kept"
-    hot = one_pod(kube, "pitch", image, label="pitch", env=SHOW_IMPORTS, name="shown")
+    hot = one_pod(kube, "pitch", image, label="pitch", env=env, name="shown")
     assert hot.outcome == "hot", hot.reason
     assert abs(cents(hot.answer["hertz"], 440)) < 20
     assert not {m for m in imports(kube, hot.pod) if m.startswith(("torch._inductor", "torch._dynamo", "triton"))}
     assert compiled_something(kube, hot.pod) == ""
 
     with_label = deployed(kube, "shown")
-    cold = one_pod(kube, "pitch", image, label="", env=SHOW_IMPORTS, name="shown")
+    cold = one_pod(kube, "pitch", image, label="", env=env, name="shown")
     assert with_label["metadata"]["labels"].pop("preheat.dev/model") == "pitch"
     assert deployed(kube, "shown") == with_label, "the label is the only difference"
     assert cold.outcome == ""
@@ -122,7 +124,7 @@ def test_a_pitch_tracker_hears_440_hertz_hot_and_rejected(world: World, pitches:
     kube = pitches["rejected"]
     rejected = kit.wait_ready_model(kube, "pitch", image=image)["status"]["targets"][0]
     assert (rejected["verdict"], rejected["reason"]) == ("Rejected", "SpeedupBelowMinimum")
-    eager = one_pod(kube, "pitch", image, label="pitch", env=SHOW_IMPORTS, name="shown")
+    eager = one_pod(kube, "pitch", image, label="pitch", env=env, name="shown")
     assert eager.outcome == "eager"
     assert "1000" in eager.reason, "the reason names what was asked for"
     assert abs(cents(eager.answer["hertz"], 440)) < 20
