@@ -14,7 +14,7 @@ from preheat_operator.plan.conditions import Announcement
 from preheat_operator.plan.given import given_of, pin
 from preheat_operator.plan.notices import notices
 from preheat_operator.plan.profile import Note
-from preheat_operator.plan.watched import taken_back_words, watch, witnesses
+from preheat_operator.plan.watched import taken_back_words, watch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Heard:
 
 def listen(observed: Observed, revisions: Sequence[Revision], targets: Sequence[Target]) -> Heard:
     """What pods say of these revisions, newest first. `targets` are the newest one's."""
-    seen = witnesses(observed.serving_pods, now=observed.now)
+    seen = observed.witnesses
     watched = watch(revisions=revisions, seen=seen, now=observed.now)
     newest = watched.revisions[0] if watched.revisions else None
     of_interest = None if newest is None else given_of(watched.revisions, held=pin(observed.model)).get(newest.image)

@@ -84,7 +84,9 @@ def _plan_revision(
 ) -> ModelPlan:
     """What to do for the revision that is needed now."""
     model = observed.model
-    want = needed(model=model, source=source, serving_pods=observed.serving_pods, weights=weights, now=observed.now)
+    want = needed(
+        model=model, source=source, serving_pods=observed.serving_pods, seen=observed.witnesses, weights=weights
+    )
     current = revisions.begin(want=want, previous=model.status.revisions, now=observed.now)
     if current.image_digest is None and (seen := compiled_in(observed.pods, want.name)) is not None:
         current = current.model_copy(update={"image_digest": seen})

@@ -17,25 +17,24 @@ from preheat_operator.plan.conditions import Announcement
 from preheat_operator.plan.decides import template_hash
 from preheat_operator.plan.running import digest_of_image, running_digests
 from preheat_operator.plan.termination import plain
-from preheat_operator.plan.watched import witnesses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from preheat_operator.api.compiledmodel import CompiledModel
     from preheat_operator.api.status import Revision
     from preheat_operator.plan.objects import PodView
     from preheat_operator.plan.revision import Wanted
+    from preheat_operator.plan.watched import Witness
     from preheat_operator.plan.workload import Serving
 
 _MAX_TOKEN = 63
 
 
 def needed(
-    *, model: CompiledModel, source: Serving, serving_pods: Sequence[PodView], weights: str, now: datetime
+    *, model: CompiledModel, source: Serving, serving_pods: Sequence[PodView], seen: Sequence[Witness], weights: str
 ) -> Wanted:  # fmt: skip
-    """The revision that is needed now. `serving_pods` are the labelled ones; `weights` their revision, empty: none."""
+    """The revision that is needed now. `serving_pods` are the labelled ones, `seen` what they say; `weights` their revision or empty."""
     made_from = revisions.Ingredients(
         spec_hash=revisions.spec_hash(model.spec), image=source.image, template_hash=template_hash(source),
         weights=weights,
@@ -44,7 +43,7 @@ def needed(
     return revisions.choose(
         model=model.metadata.name, made_from=made_from, running=running, previous=model.status.revisions,
         rebuild=rebuild_token(model), handled=model.status.rebuild or "",
-        environments=environments(witnesses(serving_pods, now=now)),
+        environments=environments(seen),
     )  # fmt: skip
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from preheat_operator.plan.indexnotes import IndexNotes
+from preheat_operator.plan.watched import witnesses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from preheat_operator.api.status import CompiledModelStatus
     from preheat_operator.plan.conditions import Announcement
     from preheat_operator.plan.objects import JobView, PodView
+    from preheat_operator.plan.watched import Witness
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,11 @@ class Observed:
     taken: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=dict)
     now: datetime
+
+    @cached_property
+    def witnesses(self) -> tuple[Witness, ...]:
+        """What the serving pods say, read once for all that is decided by it."""
+        return witnesses(self.serving_pods, now=self.now)
 
 
 @dataclass(frozen=True, kw_only=True)
