@@ -7,6 +7,7 @@ real: the API server, the Job controller, garbage collection, the controller as 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import secrets
@@ -24,7 +25,7 @@ from cluster.controller.player import Player
 from cluster.controller.watching import Mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from apiserver.server import ApiServer
     from cluster.controller.controlplane import Process
@@ -61,7 +62,7 @@ def run(
     process.kill()
     process.resync_seconds = 20
     process.start()
-    with Mirror(server, history, prefix=prefix).watching() as mirror, following_deployments(server, mirror, prefix):
+    with Mirror(server, history, prefix=prefix).watching() as mirror, following_deployments(server, mirror):
         players = [
             Player(World(server, server.namespace(f"{prefix}{number}")), mirror, history) for number in range(count)
         ]
@@ -99,64 +100,63 @@ def come_to_rest(players: Sequence[Player], mirror: Mirror, *, patience: float) 
         waiting = {player.world.namespace: said for player in players if (said := player.complaints())}
         if not waiting and time.monotonic() - mirror.last_change > STILL_SECONDS:
             return
-        assert time.monotonic() < deadline, f"never at rest: {waiting}; watches: {mirror.trouble}"
+        assert mirror.trouble == [], "what is no longer watched is never seen to come to rest"
+        assert time.monotonic() < deadline, f"never at rest: {waiting}"
         mirror.wait(lambda: False, seconds=0.3)
 
 
-class killing:  # noqa: N801 - reads as `with killing(...)`
+@contextlib.contextmanager
+def beside(run: Callable[[threading.Event], None]) -> Iterator[None]:
+    """`run` in a thread while the block runs; it is to end when the event it is given is set."""
+    over = threading.Event()
+    thread = threading.Thread(target=run, args=(over,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def killing(process: Process, rng: random.Random) -> Iterator[None]:
     """A controller that is killed at random moments while the block runs, and is there after it."""
 
-    def __init__(self, process: Process, rng: random.Random) -> None:
-        self._process, self._rng = process, rng
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-        # A process made by a thread ends with the thread (prctl's word for "parent" in PR_SET_PDEATHSIG).
-        self._process.kill()
-        self._process.start()
-
-    def _run(self) -> None:
+    def run(over: threading.Event) -> None:
         # It needs about three seconds to start: some of these live to do much, some to do little.
-        while not self._over.wait(self._rng.uniform(4, 12)):
-            self._process.kill()
-            self._over.wait(self._rng.uniform(0, 2))
-            self._process.start()
+        while not over.wait(rng.uniform(4, 12)):
+            process.kill()
+            over.wait(rng.uniform(0, 2))
+            process.start()
+
+    try:
+        with beside(run):
+            yield
+    finally:
+        # A process made by a thread ends with the thread (prctl's word for "parent" in PR_SET_PDEATHSIG).
+        process.kill()
+        process.start()
 
 
-class following_deployments:  # noqa: N801 - reads as `with following_deployments(...)`
+@contextlib.contextmanager
+def following_deployments(server: ApiServer, mirror: Mirror) -> Iterator[None]:
     """Says of each Deployment that its newest template was seen, as the Deployment controller would."""
 
-    def __init__(self, server: ApiServer, mirror: Mirror, prefix: str) -> None:
-        self._server, self._mirror, self._prefix = server, mirror, prefix
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._over.is_set():
-            for path, generation in self._unseen():
-                body = {"status": {"observedGeneration": generation}}
-                self._server.request("PATCH", f"{path}/status", body)
-            self._mirror.wait(lambda: any(True for _ in self._unseen()), seconds=1)
-
-    def _unseen(self) -> Iterator[tuple[str, int]]:
-        for raw in self._mirror.everywhere("deployments"):
+    def unseen() -> Iterator[tuple[str, int]]:
+        for raw in mirror.everywhere("deployments"):
             metadata, status = raw["metadata"], raw.get("status") or {}
             if status.get("observedGeneration", 0) < metadata["generation"]:
                 path = f"/apis/apps/v1/namespaces/{metadata['namespace']}/deployments/{metadata['name']}"
                 yield path, metadata["generation"]
+
+    def run(over: threading.Event) -> None:
+        while not over.is_set():
+            for path, generation in unseen():
+                server.request("PATCH", f"{path}/status", {"status": {"observedGeneration": generation}})
+            mirror.wait(lambda: any(True for _ in unseen()), seconds=1)
+
+    with beside(run):
+        yield
 
 
 def event_versions(server: ApiServer, prefix: str) -> dict[str, str]:
