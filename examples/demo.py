@@ -27,16 +27,9 @@ def say(text: str) -> None:
 def serve_once(
     kube: kit.Kube, example: str, image: str, *, label: str, env: dict[str, str] | None = None, name: str = ""
 ) -> kit.Served:
-    """Start one pod of the example's Deployment from nothing, measure it, and scale back to none.
-
-    With another environment it is a Deployment of another `name`: in the model's own it would be a reason to compile.
-    """
-    name = name or example
-    kube.apply(kit.deployment(example, image, name=name, label=label, env=env, replicas=0))
-    kit.scale(kube, name, 0)
-    kit.scale(kube, name, 1)
-    served = kit.measure(kube, example, kit.wait_ready_pod(kube, name, image=image))
-    kit.scale(kube, name, 0)
+    """As `kit.start_one`, and scale back to none."""
+    served = kit.start_one(kube, example, image, label=label, env=env, name=name)
+    kit.scale(kube, name or example, 0)
     return served
 
 

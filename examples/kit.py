@@ -303,6 +303,27 @@ def measure(kube: Kube, example: str, pod: dict[str, Any], *, calls: int = 40) -
     )
 
 
+def start_one(
+    kube: Kube,
+    example: str,
+    image: str,
+    *,
+    label: str,
+    env: dict[str, str] | None = None,
+    name: str = "",
+    calls: int = 40,
+) -> Served:
+    """Start one pod of the example's Deployment from nothing and measure it; it is left running.
+
+    With another environment it is to be a Deployment of another `name`: in the model's own it would be a reason to compile.
+    """
+    name = name or example
+    kube.apply(deployment(example, image, name=name, label=label, env=env, replicas=0))
+    scale(kube, name, 0)
+    scale(kube, name, 1)
+    return measure(kube, example, wait_ready_pod(kube, name, image=image), calls=calls)
+
+
 def from_environment(namespace: str) -> Kube:
     """Return `kubectl` for the cluster that KUBECONFIG names."""
     return Kube(kubeconfig=os.environ["KUBECONFIG"], namespace=namespace)

@@ -43,25 +43,11 @@ def deployed(kube: kit.Kube, name: str) -> dict[str, Any]:
     return template
 
 
-def one_pod(
-    kube: kit.Kube, example: str, image: str, *, label: str, env: dict[str, str] | None = None, name: str = ""
-) -> kit.Served:
-    """What a pod of the example answers: of the model's own Deployment, or of another one with a name of its own.
-
-    Another environment in the model's own would be another template, and compiled for.
-    """
-    name = name or example
-    kube.apply(kit.deployment(example, image, name=name, label=label, env=env, replicas=0))
-    kit.scale(kube, name, 0)
-    kit.scale(kube, name, 1)
-    return kit.measure(kube, example, kit.wait_ready_pod(kube, name, image=image), calls=5)
-
-
 # Long; of the two examples the other one gates, which has a verdict more.
 @pytest.mark.soak
 def test_an_image_classifier_starts_hot(world: World, kube: kit.Kube) -> None:
     image = world.image("vision")
-    eager = one_pod(kube, "vision", image, label="", env={"COMPILE": "0", **SHOW_IMPORTS}, name="eager")
+    eager = kit.start_one(kube, "vision", image, label="", env={"COMPILE": "0", **SHOW_IMPORTS}, name="eager", calls=5)
     assert eager.outcome == ""
     assert compiled_something(kube, eager.pod) == ""
     # torchvision itself imports parts of torch's compiler; what serving adds to that is what counts.
@@ -77,7 +63,7 @@ def test_an_image_classifier_starts_hot(world: World, kube: kit.Kube) -> None:
     assert float(target["speedup"]) > 0
     assert int(target["size"]) > 100_000
 
-    hot = one_pod(kube, "vision", image, label="vision", env=SHOW_IMPORTS)
+    hot = kit.start_one(kube, "vision", image, label="vision", env=SHOW_IMPORTS, calls=5)
     assert hot.injected == "yes"
     assert hot.outcome == "hot", hot.reason
     assert hot.answer["classes"] == eager.answer["classes"]
@@ -89,7 +75,7 @@ def test_an_image_classifier_starts_hot(world: World, kube: kit.Kube) -> None:
     assert compiled_something(kube, hot.pod) == ""
 
     with_label = deployed(kube, "vision")
-    cold = one_pod(kube, "vision", image, label="", env=SHOW_IMPORTS)
+    cold = kit.start_one(kube, "vision", image, label="", env=SHOW_IMPORTS, calls=5)
     assert with_label["metadata"]["labels"].pop("preheat.dev/model") == "vision"
     assert deployed(kube, "vision") == with_label, "the label is the only difference"
     assert cold.outcome == ""
@@ -106,14 +92,14 @@ def test_a_pitch_tracker_hears_440_hertz_hot_and_rejected(world: World, pitches:
     kube = pitches["kept"]
     kept = kit.wait_ready_model(kube, "pitch", image=image)["status"]["targets"][0]
     assert kept["verdict"] == "Kept"
-    hot = one_pod(kube, "pitch", image, label="pitch", env=env, name="shown")
+    hot = kit.start_one(kube, "pitch", image, label="pitch", env=env, name="shown", calls=5)
     assert hot.outcome == "hot", hot.reason
     assert abs(cents(hot.answer["hertz"], 440)) < 20
     assert not {m for m in imports(kube, hot.pod) if m.startswith(("torch._inductor", "torch._dynamo", "triton"))}
     assert compiled_something(kube, hot.pod) == ""
 
     with_label = deployed(kube, "shown")
-    cold = one_pod(kube, "pitch", image, label="", env=env, name="shown")
+    cold = kit.start_one(kube, "pitch", image, label="", env=env, name="shown", calls=5)
     assert with_label["metadata"]["labels"].pop("preheat.dev/model") == "pitch"
     assert deployed(kube, "shown") == with_label, "the label is the only difference"
     assert cold.outcome == ""
@@ -124,7 +110,7 @@ def test_a_pitch_tracker_hears_440_hertz_hot_and_rejected(world: World, pitches:
     kube = pitches["rejected"]
     rejected = kit.wait_ready_model(kube, "pitch", image=image)["status"]["targets"][0]
     assert (rejected["verdict"], rejected["reason"]) == ("Rejected", "SpeedupBelowMinimum")
-    eager = one_pod(kube, "pitch", image, label="pitch", env=env, name="shown")
+    eager = kit.start_one(kube, "pitch", image, label="pitch", env=env, name="shown", calls=5)
     assert eager.outcome == "eager"
     assert "1000" in eager.reason, "the reason names what was asked for"
     assert abs(cents(eager.answer["hertz"], 440)) < 20
