@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,6 +122,15 @@ class Process:
         code = self.process.wait(timeout=40)
         self.process = None
         return code
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it serves, as its liveness probe would see."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
 
     @property
     def log(self) -> str:

@@ -23,13 +23,18 @@ MODEL = "vision"
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What is in a namespace: raw objects. `pods` are all of them; `index` is the index's text, empty for none."""
+    """What is in a namespace: raw objects. `pods` are all of them; `indices` are none or one."""
 
     model: Raw | None = None
     workload: Raw | None = None
     jobs: list[Raw] = field(default_factory=list)
     pods: list[Raw] = field(default_factory=list)
-    index: str = ""
+    indices: list[Raw] = field(default_factory=list)
+
+    @property
+    def index(self) -> str:
+        """The index's text, empty for none."""
+        return "".join(str(raw.get("models", "")) for raw in self.indices)
 
 
 def complaints(inputs: Inputs, seen: Seen) -> list[str]:

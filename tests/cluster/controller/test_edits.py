@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from apiserver.fixtures import eventually
 from cluster.controller.controlplane import World
 from cluster.controller.edits import draw
 from cluster.controller.history import History
@@ -69,6 +70,8 @@ def run(
         with killing(process, rng), ThreadPoolExecutor(at_once) as pool:
             list(pool.map(lambda pair: pair[0].play(pair[1]), zip(players, sequences, strict=True)))
         try:
+            # Until it serves, nothing changes either.
+            eventually(lambda: process.healthy, what="the controller serves")
             come_to_rest(players, mirror, patience=patience)
         finally:
             print(process.log[-20_000:])
@@ -76,10 +79,14 @@ def run(
         process.kill()
         before, events = mirror.versions(), event_versions(server, prefix)
         process.start()
+        eventually(lambda: process.healthy, what="another controller serves")
         time.sleep(quiet)
         after = mirror.versions()
         changed = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
-        assert not changed, [describe(mirror, player, changed) for player in players]
+        assert not changed, [
+            *filter(None, (describe(mirror, player, changed) for player in players)),
+            changed - after.keys(),
+        ]
         assert event_versions(server, prefix) == events, "no Event while nothing happens"
         assert [complaint for player in players for complaint in player.complaints()] == []
     history.finish()
@@ -170,6 +177,7 @@ def event_versions(server: ApiServer, prefix: str) -> dict[str, str]:
 def describe(mirror: Mirror, player: Player, changed: set[str]) -> str:
     """What of a namespace is among `changed`; empty for nothing."""
     seen = mirror.seen(player.world.namespace)
-    objects = [raw for raw in (seen.model, seen.workload, *seen.jobs, *seen.pods) if raw is not None]
-    names = [f"{raw['metadata']['name']}: {raw.get('status')}" for raw in objects if raw["metadata"]["uid"] in changed]
+    objects = [raw for raw in (seen.model, seen.workload, *seen.jobs, *seen.pods, *seen.indices) if raw is not None]
+    names = [f"{raw['metadata']['name']}: {raw.get('status') or raw.get('models')}" for raw in objects
+             if raw["metadata"]["uid"] in changed]  # fmt: skip
     return f"{player.world.namespace}: {names}" if names else ""

@@ -124,7 +124,7 @@ def test_two_jobs_for_a_target_are_told_also_when_one_goes_at_once() -> None:
 
 def at_rest() -> Seen:
     return Seen(model=model(revision()), jobs=[job("j1", ended=True)], pods=[pod("p1"), pod("p2", wrong=True)],
-                index=f"\nvision Cold 0 -\nvision|{IMAGE}={digest('a')} -\n")  # fmt: skip
+                indices=[{"models": f"\nvision Cold 0 -\nvision|{IMAGE}={digest('a')} -\n"}])  # fmt: skip
 
 
 def test_an_end_as_it_should_be_has_no_complaint() -> None:
@@ -149,7 +149,7 @@ def _status(**fields: Any) -> Seen:
         (Inputs(), _with(model=None), "the model is not there"),
         (Inputs(), _status(observedGeneration=0), "was not observed"),
         (Inputs(), _with(jobs=[job("j1")]), "Jobs at work"),
-        (Inputs(), _with(index=""), "the index says"),
+        (Inputs(), _with(indices=[]), "the index says"),
         (Inputs(), _with(pods=[pod("p1", wrong=True), pod("p2", wrong=True)]), "its pods are wrong or crash"),
         (Inputs(), _with(pods=[pod("p1", gated=True)]), "still waits"),
         (Inputs(), _status(revisions=[]), "there is no revision"),
@@ -163,7 +163,7 @@ def _status(**fields: Any) -> Seen:
         (Inputs(workload=False), at_rest(), "there is no workload, and Ready is"),
         (Inputs(model=False), at_rest(), "the model is still there"),
         (Inputs(model=False), Seen(jobs=[job("j1")]), "of a model that is gone"),
-        (Inputs(model=False), Seen(index="\n"), "an index without a model"),
+        (Inputs(model=False), Seen(indices=[{"models": "\n"}]), "an index without a model"),
     ],
 )
 def test_an_end_as_it_must_not_be_is_told(inputs: Inputs, seen: Seen, words: str) -> None:

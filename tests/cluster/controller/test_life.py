@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.request
 from typing import TYPE_CHECKING
 
 from apiserver.fixtures import eventually
@@ -38,14 +37,7 @@ def test_from_one_yaml_to_a_ready_image(process: Process, world: World) -> None:
 
 
 def test_health_is_served(process: Process, world: World) -> None:
-    def healthy() -> bool:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{process.port}/healthz", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-    eventually(healthy, what="/healthz answers")
+    eventually(lambda: process.healthy, what="/healthz answers")
     assert process.terminate() == 0
 
 

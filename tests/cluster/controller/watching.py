@@ -74,8 +74,7 @@ class Mirror:
             there = {kind: list(objects.values()) for kind, objects in self._objects[namespace].items()}
         return Seen(
             model=next(iter(there["compiledmodels"]), None), workload=next(iter(there["deployments"]), None),
-            jobs=there["jobs"], pods=there["pods"],
-            index=next((str(index.get("models", "")) for index in there["compiledmodelindices"]), ""),
+            jobs=there["jobs"], pods=there["pods"], indices=there["compiledmodelindices"],
         )  # fmt: skip
 
     def versions(self) -> dict[str, str]:
