@@ -16,16 +16,20 @@ if TYPE_CHECKING:
 _SCRIPT = """
 import json, struct, sys, time, urllib.request
 url, body = sys.argv[1], struct.pack("<64f", *(i / 64 for i in range(64)))
-answered, failed = 0, []
+answered, failed, slowest, pods = 0, [], 0.0, {}
 while True:
+    begun = time.monotonic()
     try:
         with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=60) as reply:
-            assert len(json.load(reply)["answer"]) == 8
+            said = json.load(reply)
+        assert len(said["answer"]) == 8
         answered += 1
+        slowest = max(slowest, time.monotonic() - begun)
+        pods[said["pod"]] = pods.get(said["pod"], 0) + 1
     except Exception as error:
         if answered:
             failed.append(f"{type(error).__name__}: {error}")
-    print(json.dumps({"answered": answered, "failed": failed}), flush=True)
+    print(json.dumps({"answered": answered, "failed": failed, "slowest": slowest, "pods": pods}), flush=True)
     time.sleep(0.1)
 """
 _CLIENT = "asks"
@@ -39,12 +43,16 @@ class Traffic:
 
     def so_far(self) -> tuple[int, list[str]]:
         """How many requests were answered, and what became of the others."""
+        said = self.all()
+        return said.get("answered", 0), said.get("failed", [])
+
+    def all(self) -> dict[str, Any]:
+        """Also the `slowest` answer in seconds, and how many each of the `pods` gave; empty before the first request."""
         lines = self.kube.run("logs", _CLIENT, "--tail=1", check=False).splitlines()
         try:
-            said = json.loads(lines[-1])
+            return dict(json.loads(lines[-1]))
         except (IndexError, ValueError):
-            return 0, []
-        return said["answered"], said["failed"]
+            return {}
 
     def wait_answers(self, more: int, *, timeout: float = 120) -> None:
         """Wait until `more` further requests were answered."""

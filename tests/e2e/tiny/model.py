@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import torch
 
 
 class Tiny(torch.nn.Module):
-    """(batch, 64) to (batch, 8)."""
+    """(batch, 64) to (batch, 8), over `width` in between."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.first = torch.nn.Linear(64, 256)
-        self.norm = torch.nn.LayerNorm(256)
-        self.last = torch.nn.Linear(256, 8)
+        self.first = torch.nn.Linear(64, width)
+        self.norm = torch.nn.LayerNorm(width)
+        self.last = torch.nn.Linear(width, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         # What a package cannot see, and bakes in: a test makes pods answer otherwise than what was compiled.
@@ -23,5 +24,8 @@ class Tiny(torch.nn.Module):
 
 
 def load() -> torch.nn.Module:
+    """Weights by TINY_SEED, of a shape by TINY_WIDTH: as if they came from outside the image."""
+    if os.environ.get("TINY_FAULT") == "only-serves" and not sys.argv[0].endswith("serve.py"):
+        raise RuntimeError("this model loads in its server alone")
     torch.manual_seed(int(os.environ.get("TINY_SEED", "3")))
-    return Tiny().eval()
+    return Tiny(int(os.environ.get("TINY_WIDTH", "256"))).eval()

@@ -27,7 +27,8 @@ def run(x: torch.Tensor) -> dict[str, object]:
     with torch.inference_mode():
         before = time.perf_counter()
         answer = model(x)[0]
-        return {"answer": answer.tolist(), "seconds": time.perf_counter() - before}
+        seconds = time.perf_counter() - before
+        return {"answer": answer.tolist(), "seconds": seconds, "pod": os.environ.get("HOSTNAME", "")}
 
 
 class Handler(BaseHTTPRequestHandler):
