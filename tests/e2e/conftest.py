@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kit
@@ -12,10 +12,19 @@ import pytest
 from e2e.hardships import Hardships, make_ready
 from e2e.world import CALM, World
 
+HERE = Path(__file__).parent
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lab import Lab
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give these tests longer than others: the first one's set-up builds and pulls what all of them need."""
+    for item in items:
+        if item.path.parent == HERE and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(2400))
 
 
 @pytest.fixture(scope="session")
@@ -25,24 +34,23 @@ def world(lab: Lab) -> World:
 
 
 @pytest.fixture(scope="session")
-def pitches(world: World, request: pytest.FixtureRequest) -> Iterator[dict[str, kit.Kube]]:
-    """Two namespaces in which the example pitch is compiled, to be kept and to be rejected; not waited for.
+def pitch(world: World, request: pytest.FixtureRequest) -> Iterator[kit.Kube | None]:
+    """A namespace in which the example pitch is compiled, to be kept whatever its speed; not waited for.
 
-    Compiling takes most of the time of these tests, so what is needed later begins with the first. Empty when no test
-    that will run needs them.
+    Compiling takes most of the time of these tests, so what is needed later begins with the first. None when no test
+    that will run needs it.
     """
-    with contextlib.ExitStack() as stack:
-        found: dict[str, kit.Kube] = {}
-        if any("pitches" in getattr(item, "fixturenames", ()) for item in request.session.items):
-            for name, least in (("kept", "0"), ("rejected", "1000")):
-                kube = found[name] = stack.enter_context(world.namespace(f"pitch-{name}"))
-                kube.apply(kit.deployment("pitch", world.image("pitch"), env=CALM, replicas=0))
-                kube.apply(kit.compiled_model("pitch", keepIf={"minSpeedup": least}))
-        yield found
+    if not any("pitch" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        yield None
+        return
+    with world.namespace("pitch") as kube:
+        kube.apply(kit.deployment("pitch", world.image("pitch"), env=CALM, replicas=0))
+        kube.apply(kit.compiled_model("pitch", keepIf={"minSpeedup": "0"}))
+        yield kube
 
 
 @pytest.fixture(scope="session")
-def through_hardships(world: World, pitches: dict[str, kit.Kube]) -> Iterator[Hardships]:
+def through_hardships(world: World, pitch: kit.Kube | None) -> Iterator[Hardships]:
     """The model tiny, made ready although a forged Job was in the way and the controller was killed."""
     with world.namespace("ready") as kube:
         yield make_ready(world, kube)

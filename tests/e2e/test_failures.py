@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 def test_a_factory_that_fails_names_the_line_and_a_retry_is_not_needed(world: World, kube: kit.Kube) -> None:
     kube.apply(kit.deployment("tiny", world.image("tiny"), label="tiny", env={"TINY_SEED": "none"}, replicas=0))
     kube.apply(kit.compiled_model("tiny"))
-    found = wait_degraded(kube, "AllTargetsFailed", timeout=180)
+    found = wait_degraded(kube, "AllTargetsFailed", timeout=300)
     assert "FactoryFailed" in found["message"]
     assert "model.py" in found["message"], "the user's own file"
     model = kube.get("compiledmodel", "tiny")
@@ -34,4 +34,4 @@ def test_a_quota_that_refuses_the_compile_pod_is_quoted(world: World, kube: kit.
     }  # fmt: skip
     kube.apply(quota, kit.deployment("tiny", world.image("tiny"), label="tiny", replicas=0))
     kube.apply(kit.compiled_model("tiny"))
-    assert "exceeded quota: none" in wait_degraded(kube, "JobRefused", timeout=180)["message"]
+    assert "exceeded quota: none" in wait_degraded(kube, "JobRefused", timeout=300)["message"]

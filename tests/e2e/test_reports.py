@@ -55,7 +55,7 @@ def why(kube: kit.Kube, pod: str) -> dict[str, Any]:
 
     done = subprocess.run(
         [sys.executable, "-m", "preheat_operator.cli", "why", pod, "-n", kube.namespace, "--output", "json"],
-        env={**os.environ, "KUBECONFIG": kube.kubeconfig}, capture_output=True, text=True, timeout=180, check=False,
+        env={**os.environ, "KUBECONFIG": kube.kubeconfig}, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)  # type: ignore[no-any-return]
@@ -66,7 +66,7 @@ def deployed(world: World, kube: kit.Kube, name: str, **changes: Any) -> Iterato
     """A ready pod of the tiny model."""
     kube.apply(kit.deployment("tiny", world.image("tiny"), name=name, **({"label": "tiny"} | changes)))
     try:
-        yield kit.wait_ready_pod(kube, name, timeout=180)
+        yield kit.wait_ready_pod(kube, name, timeout=300)
     finally:
         kube.run("delete", "deployment", name)
 
@@ -81,7 +81,7 @@ def test_a_hot_pod_is_counted_and_explained(world: World, ready: kit.Kube) -> No
     with deployed(world, ready, "counted", env=QUICK) as pod:
         name = pod["metadata"]["name"]
         kit.wait_for(
-            "the report", lambda: counted(world, ready, "preheat_first_answers_total", **hot) == before + 1, timeout=30
+            "the report", lambda: counted(world, ready, "preheat_first_answers_total", **hot) == before + 1, timeout=300
         )
         assert counted(world, ready, "preheat_first_answer_seconds_count", model="tiny", outcome="hot") >= 1
         assert counted(world, ready, "preheat_artifact_bytes", model="tiny", outcome="hot") > 1000
@@ -99,7 +99,7 @@ def test_a_hot_pod_is_counted_and_explained(world: World, ready: kit.Kube) -> No
                 kit.post(f"{url}/run", rows(2))
         shape = {"model": "tiny", "shape": "float32[2,64]"}
         kit.wait_for(
-            "the count", lambda: counted(world, ready, "preheat_uncovered_calls_total", **shape) >= 1, timeout=60
+            "the count", lambda: counted(world, ready, "preheat_uncovered_calls_total", **shape) >= 1, timeout=300
         )
         later = next(note for note in why(ready, name)["notes"] if "a later call" in note)
         assert "(2, 64)" in later
@@ -156,13 +156,13 @@ def server_down(world: World) -> Iterator[None]:
     name = world.installed.server
     world.admin.run("scale", "deployment", name, "--replicas=0")
     kit.wait_for(
-        "the server to go", lambda: not world.admin.list("pods", "app.kubernetes.io/component=server"), timeout=90
+        "the server to go", lambda: not world.admin.list("pods", "app.kubernetes.io/component=server"), timeout=300
     )
     try:
         yield
     finally:
         world.admin.run("scale", "deployment", name, "--replicas=2")
-        world.admin.run("rollout", "status", f"deployment/{name}", "--timeout=120s", timeout=180)
+        world.admin.run("rollout", "status", f"deployment/{name}", "--timeout=120s", timeout=300)
 
 
 def test_with_the_server_down_pods_start_and_answer_as_before(world: World, ready: kit.Kube) -> None:
@@ -182,7 +182,7 @@ def test_why_of_pods_that_are_not_hot(world: World, ready: kit.Kube) -> None:
     }
     ready.apply(*(kit.deployment("tiny", world.image("tiny"), name=name, **changes) for name, changes in pods.items()))
     try:
-        said = {name: why(ready, kit.wait_ready_pod(ready, name, timeout=180)["metadata"]["name"]) for name in pods}
+        said = {name: why(ready, kit.wait_ready_pod(ready, name, timeout=300)["metadata"]["name"]) for name in pods}
     finally:
         ready.run("delete", "deployment", *pods)
     assert {name: (each["outcome"], each["cause"]) for name, each in said.items()} == {
@@ -203,5 +203,5 @@ def test_why_of_a_pod_that_got_nothing(world: World, ready: kit.Kube) -> None:
         kit.wait_for(
             "the report",
             lambda: counted(world, ready, "preheat_first_answers_total", **nothing) == before + 1,
-            timeout=180,
+            timeout=300,
         )

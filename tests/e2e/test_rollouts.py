@@ -69,7 +69,7 @@ def two_hot_pods(world: World, kube: kit.Kube, *, first: str = "", thing: dict[s
                  **spec: Any) -> Iterator[Watched]:  # fmt: skip
     """Two hot pods of the first image, asked the whole time; whatever was before is gone, but for what was compiled."""
     first = first or world.image("tiny")
-    kube.run("delete", "deployment,statefulset", "--all", "--cascade=foreground", timeout=180)
+    kube.run("delete", "deployment,statefulset", "--all", "--cascade=foreground", timeout=300)
     thing = thing or workload(first)
     # Of a first install, whose pods would start cold, nobody is to be seen.
     nobody = {**thing, "spec": {**thing["spec"], "replicas": 0}}
@@ -78,14 +78,14 @@ def two_hot_pods(world: World, kube: kit.Kube, *, first: str = "", thing: dict[s
     kube.apply(thing)
     wait_ready_pods(kube, "tiny", first, 2)
     with watched(kube, "tiny", world.image("tiny")) as seen:
-        seen.wait_all(first, 2, timeout=120)
+        seen.wait_all(first, 2, timeout=300)
         seen.hot_seconds = None
         seen.reasons.clear()
         seen.look()
         try:
             yield seen
         finally:
-            kube.run("delete", "deployment,statefulset", "--all", "--cascade=foreground", timeout=180)
+            kube.run("delete", "deployment,statefulset", "--all", "--cascade=foreground", timeout=300)
 
 
 def set_image(seen: Watched, image: str) -> None:
@@ -160,7 +160,7 @@ def restarts_itself(seen: Watched, *, version: str) -> list[dict[str, Any]]:
     )
     wait_newest(kube, weights=version)
     kit.wait_for("new pods", lambda: not before & {p["metadata"]["uid"] for p in kit.running_pods(kube, "tiny")},
-                 timeout=180)  # fmt: skip
+                 timeout=300)  # fmt: skip
     return seen.wait_all(image, 2)
 
 
@@ -198,7 +198,7 @@ def test_04_a_new_bucket(world: World, stage: kit.Kube) -> None:
         revision = wait_newest(stage, cause="SpecChanged")
         assert revision["hardware"][0]["carried"] == 1, "only the new one is built"
         kit.wait_for("new pods", lambda: not before & {p["metadata"]["uid"] for p in kit.running_pods(stage, "tiny")},
-                     timeout=180)  # fmt: skip
+                     timeout=300)  # fmt: skip
         for pod in seen.wait_all(world.image("tiny"), 2):
             assert len(answers(stage, pod, rows=2)) == 8
             events = kit.log_events(stage, pod["metadata"]["name"])
@@ -233,7 +233,7 @@ def test_06_what_is_slower_is_not_served(world: World, stage: kit.Kube) -> None:
         wait_newest(stage, cause="SpecChanged")
         seen.wait_reason("NothingKept")
         kit.wait_for("new pods", lambda: not before & {p["metadata"]["uid"] for p in kit.running_pods(stage, "tiny")},
-                     timeout=180)  # fmt: skip
+                     timeout=300)  # fmt: skip
         seen.wait_all(world.image("tiny"), 2, outcome="eager")
         end(
             seen,
@@ -255,7 +255,7 @@ def test_07_what_answers_wrong_is_taken_back(world: World, stage: kit.Kube) -> N
         seen.wait_reason("RevisionTakenBack")
         told = kit.condition(stage.get("compiledmodel", "tiny"), "Degraded")["message"]
         assert "reported wrong answers" in told
-        kit.wait_for("the end of the roll-out", lambda: rolled_out(stage), timeout=180)
+        kit.wait_for("the end of the roll-out", lambda: rolled_out(stage), timeout=300)
         stage.run("rollout", "restart", "deployment/tiny")
         pods = seen.wait_all(image, 2, outcome="none")
         assert all(said(pod, "manifest") == "none" for pod in pods)
@@ -358,11 +358,11 @@ def test_13_undone_mid_way(world: World, stage: kit.Kube) -> None:
         before = {p["metadata"]["uid"] for p in pods_of(stage, "tiny", first)}
         set_image(seen, image)
         wait_gated(stage, "tiny", image)
-        kit.wait_for("a Job for it", lambda: not no_active_job(stage), timeout=60)
+        kit.wait_for("a Job for it", lambda: not no_active_job(stage), timeout=300)
         stage.run("rollout", "undo", "deployment/tiny")
         pods = seen.wait_all(first, 2)
         assert {p["metadata"]["uid"] for p in pods} == before, "no old pod went for it"
-        kit.wait_for("no Job for it", lambda: no_active_job(stage), timeout=60)
+        kit.wait_for("no Job for it", lambda: no_active_job(stage), timeout=300)
         end(seen, "13", "`rollout undo` mid-way", "its Job is stopped; the old pods never went")
 
 
@@ -376,7 +376,7 @@ def test_14_scaled_up_mid_way(world: World, stage: kit.Kube) -> None:
         kit.wait_for(
             "more old pods",
             lambda: len([p for p in pods_of(stage, "tiny", first) if kit.is_ready(p)]) >= 3,
-            timeout=120,
+            timeout=300,
         )
         seen.wait_all(image, 4)
         end(seen, "14", "scaled from 2 to 4 mid-way", "old pods are added hot, new ones wait, all are hot in the end")
@@ -445,7 +445,7 @@ def test_16c_no_gpu_is_free_and_none_becomes_free(world: World, kube: kit.Kube) 
         seen.wait_reason("NoCapacity")
         kit.wait_for(
             "the pod to be let go on",
-            lambda: not gated(kube.get("pod", waiting["metadata"]["name"]) or {"spec": {}}), timeout=60,
+            lambda: not gated(kube.get("pod", waiting["metadata"]["name"]) or {"spec": {}}), timeout=300,
         )  # fmt: skip
         assert no_active_job(kube), "its Job does not stand in the way"
         world.lab.node.set_extended_resource(GPU, 3)

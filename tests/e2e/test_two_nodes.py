@@ -83,7 +83,7 @@ def test_each_pod_gets_what_fits_its_node(world: World, kube: kit.Kube) -> None:
         lost = told(kube, pods[second.name][0])
         assert lost["outcome"] == "eager"
         assert "CPU lacks avx2" in lost["reason"]
-        degraded = wait_degraded(kube, "HardwareNotCovered", timeout=180)
+        degraded = wait_degraded(kube, "HardwareNotCovered", timeout=300)
         assert second.name in degraded["message"]
         kit.scale(kube, "spread", 0)
     first.label({KIND: None})

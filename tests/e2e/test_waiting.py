@@ -44,7 +44,7 @@ def wait_index(kube: kit.Kube, words: str) -> None:
     kit.wait_for(
         f"{words!r} in the index",
         lambda: words in (kube.get("compiledmodelindex", "preheat") or {}).get("models", ""),
-        timeout=60,
+        timeout=300,
     )
 
 
@@ -84,13 +84,13 @@ def test_undone_mid_way_nothing_is_left_of_the_new_image(world: World, ready: ki
         before = {p["metadata"]["uid"] for p in pods_of(ready, "tiny", first)}
         ready.run("set", "image", "deployment/tiny", f"server={unseen}")
         waiting = wait_gated(ready, "tiny", unseen)
-        kit.wait_for("a Job for it", lambda: ready.list("jobs", "preheat.dev/compiledmodel=tiny"), timeout=60)
+        kit.wait_for("a Job for it", lambda: ready.list("jobs", "preheat.dev/compiledmodel=tiny"), timeout=300)
         # As an autoscaler would: old pods are added hot, and new ones wait.
         ready.run("scale", "deployment", "tiny", "--replicas=3")
         kit.wait_for(
             "three old pods",
             lambda: len([p for p in pods_of(ready, "tiny", first) if kit.is_ready(p)]) == 3,
-            timeout=120,
+            timeout=300,
         )
         assert all(gated(pod) for pod in pods_of(ready, "tiny", unseen))
         ready.run("rollout", "undo", "deployment/tiny")
@@ -100,7 +100,7 @@ def test_undone_mid_way_nothing_is_left_of_the_new_image(world: World, ready: ki
         kit.wait_for(
             "no Job for it",
             lambda: not [j for j in ready.list("jobs", "preheat.dev/compiledmodel=tiny") if j["status"].get("active")],
-            timeout=60,
+            timeout=300,
         )
         for pod in pods:
             assert kit.measure(ready, "tiny", pod, calls=5).outcome == "hot"
@@ -122,11 +122,11 @@ def test_a_pod_that_must_not_start_without_says_why_and_injection_is_not_paused(
         return None
 
     try:
-        state = kit.wait_for("fetch to fail", ended, timeout=120)
+        state = kit.wait_for("fetch to fail", ended, timeout=300)
         assert state["exitCode"] == 69
         assert state["message"].startswith("whenMissing is Fail: NoRevision: no revision is ready for this image")
         # Longer than what is stuck by mistake is given.
-        kit.wait_for("further attempts", lambda: _restarts(ready, "strict") >= 4, timeout=240)
+        kit.wait_for("further attempts", lambda: _restarts(ready, "strict") >= 4, timeout=300)
         degraded = kit.condition(ready.get("compiledmodel", "tiny"), "Degraded")
         assert degraded["reason"] != "InjectionPaused"
     finally:

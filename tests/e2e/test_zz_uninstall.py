@@ -29,7 +29,7 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
     # One model is ready, and the Job of another is running, with a pod that waits for it, when everything goes.
     kube.apply(kit.compiled_model("tiny", keepIf={"minSpeedup": "0"}, rollout={"whenMissing": "Wait"}))
     kit.wait_for(
-        "the index", lambda: "Wait" in (kube.get("compiledmodelindex", "preheat") or {}).get("models", ""), timeout=60
+        "the index", lambda: "Wait" in (kube.get("compiledmodelindex", "preheat") or {}).get("models", ""), timeout=300
     )
     kube.apply(kit.deployment("tiny", image, label="tiny"))
     waiting = wait_gated(kube, "tiny", image)
@@ -38,13 +38,13 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
         lambda: [
             p for p in kube.list("pods", "preheat.dev/compiledmodel") if p["status"]["phase"] in ("Pending", "Running")
         ],
-        timeout=180,
+        timeout=300,
     )
     world.uninstall()
     try:
         for each in (ready, kube):
             gone = kit.wait_for(
-                "no compile pods", lambda each=each: not each.list("pods", "preheat.dev/compiledmodel"), timeout=90
+                "no compile pods", lambda each=each: not each.list("pods", "preheat.dev/compiledmodel"), timeout=300
             )
             assert gone
             assert not each.list("jobs")
@@ -60,7 +60,7 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
         left = json.loads(kube.run("get", kinds, "--all-namespaces", "-o", "json"))["items"]
         assert not [f"{o['kind']} {o['metadata']['name']}" for o in left if "preheat" in o["metadata"]["name"]]
         # Models stay, and nothing holds them.
-        kube.run("delete", "compiledmodel", "tiny", "--wait=true", timeout=180)
+        kube.run("delete", "compiledmodel", "tiny", "--wait=true", timeout=300)
     finally:
         world.install()
 
@@ -68,7 +68,7 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
     jobs = jobs_ever(ready)
     kit.scale(ready, "tiny", 0)
     kit.wait_for(
-        "the index", lambda: "|" in (ready.get("compiledmodelindex", "preheat") or {}).get("models", ""), timeout=90
+        "the index", lambda: "|" in (ready.get("compiledmodelindex", "preheat") or {}).get("models", ""), timeout=300
     )
     kit.scale(ready, "tiny", 1)
     assert kit.measure(ready, "tiny", kit.wait_ready_pod(ready, "tiny"), calls=5).outcome == "hot"

@@ -54,7 +54,7 @@ class Traffic:
         except (IndexError, ValueError):
             return {}
 
-    def wait_answers(self, more: int, *, timeout: float = 120) -> None:
+    def wait_answers(self, more: int, *, timeout: float = 300) -> None:
         """Wait until `more` further requests were answered."""
         target = self.so_far()[0] + more
         kit.wait_for(f"{target} answers", lambda: self.so_far()[0] >= target, timeout=timeout)
@@ -81,7 +81,7 @@ def traffic(kube: kit.Kube, app: str, image: str) -> Iterator[Traffic]:
     kube.apply(client)
     try:
         result = Traffic(kube=kube)
-        kit.wait_for("the first answer", lambda: result.so_far()[0] > 0, timeout=120)
+        kit.wait_for("the first answer", lambda: result.so_far()[0] > 0, timeout=300)
         yield result
     finally:
         kube.run("delete", "pod", _CLIENT, "--wait=true")
@@ -121,7 +121,7 @@ def gated(pod: dict[str, Any]) -> bool:
 def wait_gated(kube: kit.Kube, app: str, image: str) -> dict[str, Any]:
     """Wait for a pod of this image that is held back."""
     found: dict[str, Any] = kit.wait_for(
-        "a pod that waits", lambda: next((p for p in pods_of(kube, app, image) if gated(p)), None), timeout=60
+        "a pod that waits", lambda: next((p for p in pods_of(kube, app, image) if gated(p)), None), timeout=300
     )
     return found
 

@@ -77,7 +77,7 @@ class World:
         try:
             yield kit.Kube(kubeconfig=str(self.lab.kubeconfig), namespace=namespace)
         finally:
-            self.admin.run("delete", "namespace", namespace, timeout=180)
+            self.admin.run("delete", "namespace", namespace, timeout=300)
 
     def tenant(self, namespace: str) -> str:
         """The prefix of everything that the namespace has in the store."""
@@ -117,14 +117,14 @@ class World:
     def wait_controller(self) -> None:
         """Wait until a controller serves."""
         name = self.installed.controller
-        self.admin.run("rollout", "status", f"deployment/{name}", "--timeout=120s", timeout=180)
+        self.admin.run("rollout", "status", f"deployment/{name}", "--timeout=120s", timeout=300)
 
     @contextlib.contextmanager
     def controller_down(self) -> Iterator[None]:
         """Take the controller away."""
         name = self.installed.controller
         self.admin.run("scale", "deployment", name, "--replicas=0")
-        kit.wait_for("the controller to go", lambda: not self._controllers(), timeout=180)
+        kit.wait_for("the controller to go", lambda: not self._controllers(), timeout=300)
         try:
             yield
         finally:

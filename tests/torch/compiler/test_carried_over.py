@@ -128,6 +128,7 @@ def test_of_a_model_that_got_a_bucket_the_new_one_alone_is_built(
     assert files(second) == files(first)
 
 
+@pytest.mark.soak
 def test_a_damaged_package_is_built_anew(first: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIGHTS", "1")
     base = former(first, "main", "one", tmp_path / "base")
