@@ -48,14 +48,34 @@ def world(controlplane: ApiServer) -> World:
     return world
 
 
-@pytest.fixture
-def process(controlplane: ApiServer, kubeconfig: Path) -> Iterator[Process]:
-    """The controller, running in a process of its own."""
+@pytest.fixture(scope="session")
+def controller(controlplane: ApiServer, kubeconfig: Path) -> Iterator[Process]:
+    """The controller as a process of its own, not yet started."""
     with socket.socket() as health, socket.socket() as metrics:
         for probe in (health, metrics):
             probe.bind(("127.0.0.1", 0))
         ports = [probe.getsockname()[1] for probe in (health, metrics)]
     process = Process(controlplane, kubeconfig, *ports)
-    process.start()
     yield process
     process.kill()
+
+
+@pytest.fixture(autouse=True)
+def alone(request: pytest.FixtureRequest) -> None:
+    """Where a test is the controller itself, or none is to be there, the one of the tests before it is gone."""
+    if "process" not in request.fixturenames and "controlplane" in request.fixturenames:
+        request.getfixturevalue("controller").kill()
+
+
+@pytest.fixture
+def process(controller: Process) -> Iterator[Process]:
+    """The controller, running. It is that of the tests before: starting takes longer than most tests, more so with
+    every namespace that they left.
+    """
+    usual = controller.resync_seconds
+    if controller.process is None:
+        controller.start()
+    yield controller
+    if controller.resync_seconds != usual:
+        controller.kill()
+        controller.resync_seconds = usual

@@ -275,6 +275,8 @@ def test_too_slow_is_rejected_with_the_figures(tmp_path: Path) -> None:
     assert Target.read(job.app / "out/net/one/target.json").package is None
 
 
+# How it is decided gates in tests/unit/compiler/test_decide.py.
+@pytest.mark.soak
 def test_too_much_memory_is_rejected_with_the_figures(tmp_path: Path) -> None:
     net = {"name": "net", "path": "", "buckets": [bucket("one", tensor(4, 64))]}
     job = compile_job(tmp_path, MODEL, "model:load_net", net, keepIf={"minSpeedup": "0", "maxMemoryGrowth": "0.01"})
