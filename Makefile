@@ -49,6 +49,9 @@ lint: $(VENV)/.compiled ## style, types, layers, generated files
 	ruff check .
 	ruff format --check .
 	mypy
+	@# Users' images bring their own Python: the oldest and the newest, some of which no machine here has.
+	mypy --python-version 3.10 compiler_job
+	mypy --python-version 3.14 compiler_job
 	MYPYPATH=tests mypy -p lab
 	lint-imports
 	$(PY) -m preheat_operator.api.crds --check
