@@ -250,7 +250,9 @@ class Compiled:
 
 @pytest.fixture
 def compiled(capfd, monkeypatch, pod):
-    yield Compiled(capfd, monkeypatch, pod)
+    made = Compiled(capfd, monkeypatch, pod)
+    yield made
+    made.wait()  # nothing is registered that would stop a check at the process's end
     serve.session.cache_clear()
 
 
