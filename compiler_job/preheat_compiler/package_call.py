@@ -132,7 +132,8 @@ def _by_parameter(signature: inspect.Signature, dynamic_shapes: Ranges) -> dict[
         if isinstance(key, int) and key >= len(names):
             raise InputsRefused(f"varying sizes are named for argument {key}, but forward takes {len(names)}")
         if entry:
-            found[(names[key] if isinstance(key, int) else key, *rest)] = entry
+            by_name: Place = (names[key] if isinstance(key, int) else key, *rest)
+            found[by_name] = entry
     return found
 
 

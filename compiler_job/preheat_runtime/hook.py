@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-from .variables import ENV_DIR, ENV_DISABLE, ENV_LOG
+# `variables` has these names too, as a unit test holds; to import it would be one file more to read in every process.
+ENV_DIR, ENV_WORK_DIR, ENV_LOG, ENV_DISABLE = "PREHEAT_DIR", "PREHEAT_WORK_DIR", "PREHEAT_LOG", "PREHEAT_DISABLE"
 
 
 def autoload() -> None:
@@ -56,8 +57,8 @@ def _install(torch: Any) -> None:
 
 
 def _say_that_it_is_there(environ: Mapping[str, str]) -> None:
-    work = environ.get("PREHEAT_WORK_DIR")
-    if not work or environ.get("PREHEAT_LOG", "json") == "off" or sys.stderr is None:
+    work = environ.get(ENV_WORK_DIR)
+    if not work or environ.get(ENV_LOG, "json") == "off" or sys.stderr is None:
         return
     # The volume outlives the container, whose restart begins a new log: with the process that the container began with.
     with contextlib.suppress(OSError, ValueError, IndexError):  # also where another process has said it

@@ -38,6 +38,12 @@ def nets():
     return load_nets()
 
 
+@pytest.fixture
+def net(nets):
+    """A Trap as it is in the pod: with other weights than the Job had."""
+    return nets.trap(seed=3)
+
+
 def file_entry(path: Path, name: str) -> File:
     data = path.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
@@ -250,7 +256,9 @@ class Compiled:
 
 @pytest.fixture
 def compiled(capfd, monkeypatch, pod):
-    yield Compiled(capfd, monkeypatch, pod)
+    made = Compiled(capfd, monkeypatch, pod)
+    yield made
+    made.wait()  # nothing is registered that would stop a check at the process's end
     serve.session.cache_clear()
 
 

@@ -3,16 +3,9 @@
 import pytest
 import torch
 
+from seen import close
+
 pytestmark = pytest.mark.torch
-
-
-def close(one, two):
-    torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
-
-
-@pytest.fixture
-def net(nets):
-    return nets.trap(seed=3)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import torch
 
 from preheat_compiler.package import ExampleCall, build_package
 from preheat_runtime import bind, calls, identity, levers, replacement, serve, watch
+from seen import near
 
 pytestmark = pytest.mark.torch
 
@@ -24,15 +25,6 @@ X = torch.linspace(-1, 1, 64).view(4, 16)
 def unverified(monkeypatch):
     """A check on the side would find out, too, but later."""
     monkeypatch.setenv("PREHEAT_SERVING", "verify=Never")
-
-
-@pytest.fixture
-def net(nets):
-    return nets.trap(seed=3)
-
-
-def near(one, other):
-    return torch.allclose(one["y"], other["y"], rtol=1e-4, atol=1e-5)
 
 
 def differences_but(monkeypatch, place, aspect):

@@ -6,9 +6,11 @@ import shutil
 import pytest
 import torch
 
+from preheat_compiler.package import ExampleCall, build_package
 from preheat_runtime import warm
 from preheat_runtime.fingerprint import usable_flags
 from preheat_runtime.revision import load
+from seen import close
 
 pytestmark = pytest.mark.torch
 
@@ -108,6 +110,24 @@ def test_each_bucket_answers_its_own_calls(pod, compiled, trap_package, trap_des
     assert (first["when"], first["outcome"], first["bucket"]) == ("first-answer", "eager", "four")
     assert (second["when"], second["outcome"]) == ("changed", "cold")
     assert "four: argument x: has shape (5, 16)" in second["reason"]
+
+
+@torch.no_grad()
+def test_several_modules_of_a_process_are_answered_each_by_its_own(pod, compiled, trap_package, cache, tmp_path, nets):
+    """As an encoder and a decoder of one model are."""
+    x, folder = torch.randn(4, 16), tmp_path / "tied"
+    folder.mkdir()
+    build_package(nets.tied(), ExampleCall(args=(x,)), dynamic_shapes=None, out=folder, cpu_isa="X86_64_V3")
+    encoder = (trap_package[0], pod.entry(trap_package[0], module="encoder"))
+    pod.write(encoder, (folder, pod.entry(folder, module="decoder", bucket="one")))
+    modules = {"encoder": nets.trap(seed=4), "another encoder": nets.trap(seed=5), "decoder": nets.tied()}
+    served = {name: compiled(module) for name, module in modules.items()}
+    for _ in range(2):  # in turns
+        for name, module in modules.items():
+            close(served[name](x), module(x))
+    assert not compiled.fallbacks
+    said = [(line["module"], line["bucket"], line["outcome"], line["class"]) for line in compiled.lines]
+    assert said == [("encoder", "batch", "hot", "Trap"), ("decoder", "one", "hot", "Tied")], "each bucket once"
 
 
 def test_caches_are_not_used_where_the_pod_has_its_own_directory(pod, trap_described, tmp_path):

@@ -26,7 +26,7 @@ def test_without_torch_nothing_of_ours_is_there(pod):
 
 def test_at_import_torch_there_is_the_hook_and_no_more(pod):
     names, log = started(pod, "-c", f"import sys, torch{OURS}")
-    assert names == ["preheat_runtime", "preheat_runtime.hook", "preheat_runtime.variables"]
+    assert names == ["preheat_runtime", "preheat_runtime.hook"]
     assert '"event": "preheat-loaded"' in log
 
 

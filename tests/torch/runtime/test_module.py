@@ -9,11 +9,6 @@ import torch
 pytestmark = pytest.mark.torch
 
 
-@pytest.fixture
-def net(nets):
-    return nets.trap(seed=3)
-
-
 def warm_up(hot, net):
     served = hot(net)
     x = torch.randn(4, 16)

@@ -7,25 +7,14 @@ import torch
 
 from preheat_compiler.package import ExampleCall, build_package
 from preheat_runtime.fingerprint import missing_flags, needed_isa, usable_flags
+from seen import ONE_ANSWER
 
 pytestmark = pytest.mark.torch
-
-RUN = """
-import sys, torch, nets
-net = nets.trap(seed={seed})
-model = torch.compile(net)
-x = torch.randn(4, 16)
-with torch.no_grad():
-    answer = model(x)
-    error = (answer["y"] - net(x)["y"]).abs().max().item()
-assert error < 1e-4, error
-print(sorted(name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))))
-"""
 
 
 def test_hot_without_a_compiler_and_without_importing_one(pod, trap_package):
     pod.write((trap_package[0], pod.entry(trap_package[0])))
-    out, lines = pod.python(RUN.format(seed=5))
+    out, lines = pod.python(ONE_ANSWER)
     assert out.strip() == "[]"
     (line,) = lines
     assert (line["event"], line["outcome"], line["reason"]) == ("preheat", "hot", "package")
@@ -37,7 +26,7 @@ def test_hot_without_a_compiler_and_without_importing_one(pod, trap_package):
 
 def test_another_torch_is_eager_without_a_compiler_and_says_both(pod, trap_package):
     pod.write((trap_package[0], pod.entry(trap_package[0], torch="2.99.0")))
-    out, (line,) = pod.python(RUN.format(seed=5))
+    out, (line,) = pod.python(ONE_ANSWER)
     assert out.strip() == "[]"
     assert line["outcome"] == "eager"
     assert f"torch {torch.__version__} in the pod, artifact has 2.99.0" in line["reason"]
@@ -47,7 +36,7 @@ def test_another_torch_is_eager_without_a_compiler_and_says_both(pod, trap_packa
 def test_a_rejected_target_runs_eagerly_and_says_why(pod, trap_described):
     rejected = pod.entry(trap_described, verdict="Rejected", reason="SpeedupBelowMinimum", tier=None, bucket="slow")
     pod.write((trap_described, rejected))
-    out, (line,) = pod.python(RUN.format(seed=5))
+    out, (line,) = pod.python(ONE_ANSWER)
     assert out.strip() == "[]"
     assert (line["outcome"], line["bucket"]) == ("eager", "slow")
     assert line["reason"] == "SpeedupBelowMinimum: 1.02 times as fast as eager"
@@ -62,7 +51,7 @@ def test_disabled_or_elsewhere_torch_is_untouched(pod, trap_package):
 
 def test_the_log_can_be_turned_off_and_a_process_that_never_calls_says_so(pod, trap_package):
     pod.write((trap_package[0], pod.entry(trap_package[0])))
-    assert pod.python(RUN.format(seed=5), PREHEAT_LOG="off")[1] == []
+    assert pod.python(ONE_ANSWER, PREHEAT_LOG="off")[1] == []
     _, (line,) = pod.python("import torch, nets; torch.compile(nets.trap())")
     assert (line["when"], line["outcome"]) == ("exit", None)
 
@@ -139,7 +128,7 @@ print("torch._inductor.compile_fx" in sys.modules, "torch._dynamo.symbolic_conve
 
 def test_caches_are_warm_even_after_inductor_was_imported(pod, caches):
     pod.write((caches, pod.entry(caches, tier="caches")))
-    _, (line,) = pod.python("import torch._inductor.config\n" + RUN.format(seed=5), compiler=True)
+    _, (line,) = pod.python("import torch._inductor.config\n" + ONE_ANSWER, compiler=True)
     assert (line["outcome"], line["reason"]) == ("warm", "compiler caches"), line
 
 
@@ -148,5 +137,5 @@ def test_caches_filled_for_one_cpu_class_are_a_clean_miss_for_another(pod, cache
     classes = ("X86_64_V4", needed_isa("Native"))
     other = next(each for each in classes if not missing_flags(each, usable_flags()))
     pod.write((caches, pod.entry(caches, tier="caches", cpu_isa=other)))
-    _, (line,) = pod.python(RUN.format(seed=5), compiler=True)  # which compares the answer with eager's
+    _, (line,) = pod.python(ONE_ANSWER, compiler=True)  # which compares the answer with eager's
     assert (line["outcome"], line["reason"]) == ("cold", "the compiler caches did not hold it"), line

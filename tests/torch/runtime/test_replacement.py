@@ -12,11 +12,6 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.fixture
-def net(nets):
-    return nets.trap(seed=3)
-
-
-@pytest.fixture
 def served(hot, net):
     return hot(net)
 

@@ -14,19 +14,11 @@ import torch
 
 import preheat_runtime
 from preheat_runtime import locks, serve
+from seen import near
 
 pytestmark = pytest.mark.torch
 
 X = torch.linspace(-1, 1, 64).view(4, 16)
-
-
-@pytest.fixture
-def net(nets):
-    return nets.trap(seed=3)
-
-
-def near(one, other):
-    return torch.allclose(one["y"], other["y"], rtol=1e-4, atol=1e-5)
 
 
 def together(works):

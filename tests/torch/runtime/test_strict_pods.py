@@ -13,11 +13,16 @@ import sys
 import sysconfig
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from container import APP, PREHEAT, WORK, Container
 from preheat_compiler.layout import compiler_runs, shims
+from seen import ONE_ANSWER, records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = [
     pytest.mark.torch,
@@ -25,17 +30,7 @@ pytestmark = [
 ]
 
 HERE = Path(__file__).parent
-SERVE = """
-import sys, torch, nets
-net = nets.trap(seed=5)
-model = torch.compile(net)
-x = torch.randn(4, 16)
-with torch.no_grad():
-    error = (model(x)["y"] - net(x)["y"]).abs().max().item()
-assert error < 1e-4, error
-print(sorted(name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))))
-"""
-OTHER_CODE = "import nets; nets.GAIN = 3.0\n" + SERVE
+OTHER_CODE = "import nets; nets.GAIN = 3.0\n" + ONE_ANSWER
 
 
 @dataclass
@@ -43,6 +38,7 @@ class Strict:
     """A strict pod; `serve` runs a script in it."""
 
     container: Container
+    said: Callable[[str], list[dict[str, object]]]
 
     def run(self, *words: str, **env: str | None) -> subprocess.CompletedProcess[str]:
         given = {
@@ -58,13 +54,13 @@ class Strict:
         )
         return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
-    def serve(self, script: str = SERVE, *, python: str = sys.executable, **env: str | None) -> dict[str, object]:
+    def serve(self, script: str = ONE_ANSWER, *, python: str = sys.executable, **env: str | None) -> dict[str, object]:
         """The one line that the runtime wrote about an answer."""
         done = self.run(python, "-c", script, **env)
         assert done.returncode == 0, done.stderr[-3000:]
-        lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
-        (line,) = [line for line in lines if line["event"] == "preheat"]
-        assert not [line for line in lines if line["event"] == "preheat-error"]
+        lines = self.said(done.stderr)
+        (line,) = records(lines, "preheat")
+        assert not records(lines, "preheat-error")
         return line
 
 
@@ -84,7 +80,7 @@ def strict(pod, tmp_path):
         shutil.copytree(pod.root, tmp_path / "copy")
         for path in (tmp_path / "copy").rglob("*"):
             path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o644))
-        return Strict(Container(preheat=tmp_path / "copy", app=app, work=work))
+        return Strict(Container(preheat=tmp_path / "copy", app=app, work=work), pod.said)
 
     return make
 
@@ -148,7 +144,38 @@ def test_hot_in_another_python_s_prefix_with_a_path_of_the_image(with_package):
     base = Path(sys.base_prefix, "bin", f"python{sysconfig.get_python_version()}")
     path = f"{PREHEAT}/site:{APP}:{sysconfig.get_path('purelib')}"
     told = "import sys; assert sys.prefix == sys.base_prefix; assert not sys.flags.ignore_environment\n"
-    assert with_package.serve(told + SERVE, python=str(base), PYTHONPATH=path)["outcome"] == "hot"
+    assert with_package.serve(told + ONE_ANSWER, python=str(base), PYTHONPATH=path)["outcome"] == "hot"
+
+
+@pytest.fixture
+def conda(with_package, tmp_path):
+    """A prefix laid out as conda lays its own: Python, its libraries and all packages below it, and what conda notes of them."""
+    version, prefix = f"python{sysconfig.get_python_version()}", tmp_path / "envs" / "serving"
+    base, packages = Path(sys.base_prefix), prefix / "lib" / version / "site-packages"
+    packages.mkdir(parents=True)
+    (prefix / "bin").mkdir()
+    (prefix / "conda-meta").mkdir()
+    (prefix / "conda-meta" / "history").touch()
+    shutil.copy(base / "bin" / version, prefix / "bin" / "python")
+    for each in base.glob("lib/libpython*"):
+        (prefix / "lib" / each.name).symlink_to(each)
+    for each in (base / "lib" / version).iterdir():
+        if each.name != packages.name:
+            (prefix / "lib" / version / each.name).symlink_to(each)
+    for each in Path(sysconfig.get_path("purelib")).iterdir():
+        if each.suffix != ".pth":  # no editable install
+            (packages / each.name).symlink_to(each)
+    with_package.container = replace(with_package.container, also=[prefix])
+    return with_package, prefix
+
+
+def test_hot_in_a_prefix_as_conda_makes_it(conda):
+    """Nothing else is on the path than Preheat's folder, which injection puts there, and the working directory."""
+    given, prefix = conda
+    told = f"import sys, torch; assert sys.prefix == sys.base_prefix == {str(prefix)!r}, sys.prefix\n"
+    told += "assert torch.__file__.startswith(sys.prefix), torch.__file__\n"
+    env = {"CONDA_PREFIX": str(prefix), "PYTHONPATH": f"{PREHEAT}/site"}
+    assert given.serve(told + ONE_ANSWER, python=str(prefix / "bin" / "python"), **env)["outcome"] == "hot"
 
 
 def test_a_volume_that_runs_no_programs_is_named(with_package):

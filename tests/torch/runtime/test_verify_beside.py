@@ -6,21 +6,9 @@ import pytest
 import torch
 
 from preheat_runtime import examine, serve, verify
+from seen import close, records
 
 pytestmark = pytest.mark.torch
-
-
-def close(one, two):
-    torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
-
-
-def records(lines, event):
-    return [line for line in lines if line["event"] == event]
-
-
-@pytest.fixture
-def net(nets):
-    return nets.trap(seed=3)
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """What a pod must have for an artifact's code to run in it."""
 
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -93,8 +94,6 @@ def test_what_is_observed_here_fits_here():
 
 
 def test_reasons_name_both_sides():
-    from dataclasses import replace
-
     seen = replace(fingerprint.observe(cpu_isa="X86_64_V4"), torch="2.14.1")
     first, second = fingerprint.reasons_against(seen, flags=V3)
     assert first.startswith("torch ")
@@ -125,3 +124,35 @@ def test_what_uses_more_of_a_cpu():
     assert fingerprint.needed_flags("Native:avx2,fma") == {"avx2", "fma"}
     assert fingerprint.needed_flags("X86_64_V9") is None
     assert fingerprint.needed_flags("Native:") is None
+
+
+GPU = {"gpu_name": "NVIDIA A10G", "gpu_capability": "8.6", "cuda": "13.2", "triton": "3.6.0", "driver": "580.65"}
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch):
+    """What a process with that GPU observes; gives the fingerprint of what was built there."""
+    import torch
+
+    seen = replace(fingerprint.observe(cpu_isa="X86_64_V3"), device="cuda", **GPU)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(fingerprint, "observe", lambda **_: seen)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [("gpu_name", "GPU"), ("gpu_capability", "GPU capability"), ("cuda", "CUDA"), ("triton", "triton")],
+)
+def test_another_gpu_or_what_torch_drives_it_with_is_named(on_a_gpu, field, name):
+    assert fingerprint.reasons_against(on_a_gpu, flags=V3) == []
+    other = replace(on_a_gpu, **{field: "other"})
+    assert fingerprint.reasons_against(other, flags=V3) == [f"{name} {GPU[field]} in the pod, artifact has other"]
+
+
+def test_a_driver_counts_only_where_it_is_too_old_for_torch(on_a_gpu, monkeypatch):
+    import torch
+
+    assert fingerprint.reasons_against(replace(on_a_gpu, driver="595.10"), flags=V3) == []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # as torch says of such a driver
+    assert fingerprint.reasons_against(on_a_gpu, flags=V3) == ["no GPU in the pod, artifact is for NVIDIA A10G"]

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from preheat_runtime import hook
+from preheat_runtime import hook, variables
 
 
 @pytest.fixture
@@ -69,6 +69,13 @@ def test_a_torch_without_compile_is_no_error(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("PREHEAT_DIR", str(tmp_path))
     hook.autoload()
     assert "the hook failed" in capsys.readouterr().err
+
+
+def test_the_names_it_reads_are_those_that_others_write():
+    """It spells them itself, so that a process that never calls torch.compile imports one module less."""
+    own = {name: value for name, value in vars(hook).items() if name.startswith("ENV_")}
+    assert len(own) == 4
+    assert own.items() <= vars(variables).items()
 
 
 @pytest.fixture
