@@ -18,6 +18,8 @@ PY := $(VENV)/bin/python
 SOURCES := $(CURDIR)/operator:$(CURDIR)/compiler_job:$(CURDIR)/tests
 export PATH := $(VENV)/bin:$(PATH)
 export PYTHONPATH := $(SOURCES)
+# What was checked in one checkout is known in the next.
+export MYPY_CACHE_DIR := $(CACHE)/mypy
 LAB = $(PY) -m lab
 # One of each minor version: each works, or is refused in words.
 TORCH_VERSIONS := 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
