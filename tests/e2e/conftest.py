@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,23 +35,24 @@ def world(lab: Lab) -> World:
 
 
 @pytest.fixture(scope="session")
-def pitch(world: World, request: pytest.FixtureRequest) -> Iterator[kit.Kube | None]:
-    """A namespace in which the example pitch is compiled, to be kept whatever its speed; not waited for.
+def pitches(world: World, request: pytest.FixtureRequest) -> Iterator[dict[str, kit.Kube]]:
+    """Two namespaces in which the example pitch is compiled, to be kept and to be rejected; not waited for.
 
-    Compiling takes most of the time of these tests, so what is needed later begins with the first. None when no test
-    that will run needs it.
+    Compiling takes most of the time of these tests, so what is needed later begins with the first. Empty when no test
+    that will run needs them.
     """
-    if not any("pitch" in getattr(item, "fixturenames", ()) for item in request.session.items):
-        yield None
-        return
-    with world.namespace("pitch") as kube:
-        kube.apply(kit.deployment("pitch", world.image("pitch"), env=CALM, replicas=0))
-        kube.apply(kit.compiled_model("pitch", keepIf={"minSpeedup": "0"}))
-        yield kube
+    with contextlib.ExitStack() as stack:
+        found: dict[str, kit.Kube] = {}
+        if any("pitches" in getattr(item, "fixturenames", ()) for item in request.session.items):
+            for name, least in (("kept", "0"), ("rejected", "1000")):
+                kube = found[name] = stack.enter_context(world.namespace(f"pitch-{name}"))
+                kube.apply(kit.deployment("pitch", world.image("pitch"), env=CALM, replicas=0))
+                kube.apply(kit.compiled_model("pitch", keepIf={"minSpeedup": least}))
+        yield found
 
 
 @pytest.fixture(scope="session")
-def through_hardships(world: World, pitch: kit.Kube | None) -> Iterator[Hardships]:
+def through_hardships(world: World, pitches: dict[str, kit.Kube]) -> Iterator[Hardships]:
     """The model tiny, made ready although a forged Job was in the way and the controller was killed."""
     with world.namespace("ready") as kube:
         yield make_ready(world, kube)
