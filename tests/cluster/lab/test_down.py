@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 NAME = "spare"
+# What tests in other workers have meanwhile: the build of the base image, a memory limit for a process.
+OTHERS = ("mmdebstrap.", "preheat-test-")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,8 @@ def seen_from_the_machine() -> set[str]:
         for p in ("/var/lib/kubelet", "/run/containerd", "/opt/containerd", "/var/lib/cni", "/var/log/containers")
         if Path(p).exists()
     }
-    return mounts | links | spaces | groups | folders
+    found = mounts | links | spaces | groups | folders
+    return {each for each in found if not any(part.startswith(OTHERS) for part in each.split("/"))}
 
 
 def test_down_leaves_nothing(lab: Lab) -> None:
@@ -61,7 +64,7 @@ def test_down_leaves_nothing(lab: Lab) -> None:
     assert len(inside) > 9
     assert seen_from_the_machine() - before  # there is something to leave behind
     cluster.down(NAME)
-    assert seen_from_the_machine() == before
+    assert seen_from_the_machine() - before == set()
     assert isolation.leftovers(second.layout) == []
     assert not [pid for pid in inside if daemons.start_time(pid)]
     assert not second.layout.root.exists()
