@@ -120,7 +120,7 @@ ARCHITECTURES = (
     Architecture(
         name="branching", factory="awkward:branching", args=ROW, kind="dict", tier="caches", says=("ExportFailed", "awkward.py:"),
     ),
-    Architecture(name="counting", factory="awkward:counting", args=ROW, constants=2, gates=True),
+    Architecture(name="counting", factory="awkward:counting", args=ROW, constants=2),
     Architecture(name="custom_op", factory="awkward:custom", args=ROW, tier="caches", says=("CustomOperator", "architectures.clamp_sum")),
     Architecture(
         name="sampling", factory="awkward:sampling", args=ROW, tier=None, verdicts=frozenset({("Failed", "Nondeterministic")}),

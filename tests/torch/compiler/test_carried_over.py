@@ -11,7 +11,8 @@ from unit.compiler.jobs import Job, bucket, compile_job, former, serve, tensor
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
+# That new weights are carried over, and served hot, gates in tests/e2e/test_weights.py.
+pytestmark = [pytest.mark.torch, pytest.mark.soak, pytest.mark.timeout(900)]
 
 MODEL = """
 import os
@@ -96,7 +97,6 @@ def test_a_package_is_checked_with_the_new_weights_and_is_the_same_to_the_byte(
     assert line["outcome"] == "hot", "a pod with the new weights"
 
 
-@pytest.mark.soak
 def test_a_module_that_is_another_one_is_compiled_as_if_there_had_been_nothing(
     first: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +112,6 @@ def test_a_module_that_is_another_one_is_compiled_as_if_there_had_been_nothing(
     assert "the module is another one" in fallback["why"]
 
 
-@pytest.mark.soak
 def test_of_a_model_that_got_a_bucket_the_new_one_alone_is_built(
     first: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +127,6 @@ def test_of_a_model_that_got_a_bucket_the_new_one_alone_is_built(
     assert files(second) == files(first)
 
 
-@pytest.mark.soak
 def test_a_damaged_package_is_built_anew(first: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIGHTS", "1")
     base = former(first, "main", "one", tmp_path / "base")
@@ -142,7 +140,6 @@ def test_a_damaged_package_is_built_anew(first: Job, tmp_path: Path, monkeypatch
     assert files(second)["model.so"] != b"no library"
 
 
-@pytest.mark.soak
 def test_caches_are_checked_with_the_new_weights_and_stay_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,6 @@
 """Real architectures through the real compile driver: each ends as it must, for the right reason, with right numbers.
 
-The quick ones gate; `make soak` runs all. What is promised of each is in `architectures.table`; how far a served answer
+What is quick gates; `make soak` runs all. What is promised of each is in `architectures.table`; how far a served answer
 is from eager's is computed here by other code than the driver's (`architectures.answer`).
 """
 
