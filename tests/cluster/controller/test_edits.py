@@ -108,7 +108,7 @@ def come_to_rest(players: Sequence[Player], mirror: Mirror, *, patience: float) 
         if not waiting and time.monotonic() - mirror.last_change > STILL_SECONDS:
             return
         assert mirror.trouble == [], "what is no longer watched is never seen to come to rest"
-        assert time.monotonic() < deadline, f"never at rest: {waiting}"
+        assert time.monotonic() < deadline, f"never at rest: {waiting}; changed last: {list(mirror.latest)}"
         mirror.wait(lambda: False, seconds=0.3)
 
 

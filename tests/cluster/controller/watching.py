@@ -10,7 +10,7 @@ import json
 import threading
 import time
 import urllib.request
-from collections import defaultdict
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.controller.rest import Seen
@@ -44,6 +44,7 @@ class Mirror:
         self.changes = 0
         self.last_change = time.monotonic()
         self.trouble: list[str] = []
+        self.latest: deque[str] = deque(maxlen=30)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Mirror]:
@@ -134,6 +135,7 @@ class Mirror:
                 objects.pop(metadata["name"], None)
             else:
                 objects[metadata["name"]] = raw
+            self.latest.append(f"{change} {kind} {metadata['namespace']}/{metadata['name']}")
             self.changes += 1
             self.last_change = time.monotonic()
             self._changed.notify_all()
