@@ -1,15 +1,15 @@
 """What a user asks for: the spec of a CompiledModel, with every bound and rule the API server enforces.
 
-What its modules are called with is in `inputs.py`.
+What is compiled is in `torch.py`, what its modules are called with in `inputs.py`, where in `hardware.py`, and which
+weights are loaded in `weights.py`.
 """
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from pydantic import ConfigDict, Field
 
-from preheat_operator.api.base import PRESERVE_UNKNOWN, ApiModel, atomic_list, list_map, rule, rules
+from preheat_operator.api.base import PRESERVE_UNKNOWN, ApiModel, list_map, rule, rules
 from preheat_operator.api.enums import (
-    CpuIsa,
     OnMiss,
     OnReject,
     Restart,
@@ -18,9 +18,11 @@ from preheat_operator.api.enums import (
     Verify,
     WhenMissing,
 )
-from preheat_operator.api.fields import DECIMAL, EXPONENT, IntOrString, Name
+from preheat_operator.api.fields import DECIMAL, EXPONENT
+from preheat_operator.api.hardware import Hardware
 from preheat_operator.api.index import WAIT_TIMEOUT_SECONDS
 from preheat_operator.api.torch import Torch
+from preheat_operator.api.weights import Weights
 
 MAX_HARDWARE: Final = 8
 MAX_TARGETS: Final = 128
@@ -64,59 +66,6 @@ class WorkloadRef(ApiModel):
         min_length=1,
         max_length=63,
         description="Container that serves the model. Default: the first container.",
-    )
-
-
-class Toleration(ApiModel):
-    """A toleration of compile pods, as in a pod's spec."""
-
-    key: str | None = Field(default=None, max_length=316, description="Taint key. Default: every key.")
-    operator: str | None = Field(
-        default=None, max_length=63, description="How the value is compared, as in a pod. Default: Equal."
-    )
-    value: str | None = Field(default=None, max_length=253, description="Taint value. Default: empty.")
-    effect: str | None = Field(default=None, max_length=63, description="Taint effect. Default: every effect.")
-    toleration_seconds: int | None = Field(
-        default=None, ge=0, description="Seconds a NoExecute taint is tolerated. Default: for ever."
-    )
-
-
-class Resources(ApiModel):
-    """Resource requests and limits of the container that compiles; they replace the workload's."""
-
-    requests: dict[str, IntOrString] | None = Field(
-        default=None, max_length=16, description="Quantities requested, by resource name."
-    )
-    limits: dict[str, IntOrString] | None = Field(
-        default=None, max_length=16, description="Quantities allowed, by resource name."
-    )
-
-
-class Hardware(ApiModel):
-    """A hardware profile: where one set of artifacts is compiled. What they fit is observed, never assumed."""
-
-    name: Name = Field(description="Name of the profile.")
-    node_selector: dict[str, Annotated[str, Field(max_length=63)]] | None = Field(
-        default=None,
-        max_length=16,
-        description="Labels of the nodes that compile, added to the workload's own selector; of a label in both, the one here counts. Default: the workload's own.",
-    )
-    cpu_isa: CpuIsa = Field(
-        default=CpuIsa.X86_64_V3,
-        description="Instruction set CPU code is built for; it runs on that class and newer. Default: X86_64_V3 "
-        "(AVX2). Native: the compile node's own.",
-    )
-    tolerations: tuple[Toleration, ...] | None = Field(
-        default=None,
-        max_length=16,
-        json_schema_extra=atomic_list(),
-        description="Tolerations added to the workload's own. Default: none.",
-    )
-    resources: Resources | None = Field(
-        default=None, description="Resources of the compiling container. Default: those of the workload's container."
-    )
-    runtime_class_name: str | None = Field(
-        default=None, min_length=1, max_length=253, description="RuntimeClass of compile pods. Default: the workload's."
     )
 
 
@@ -187,85 +136,6 @@ class Serving(ApiModel):
         default=Verify.AFTER,
         description="The first answer of each package is compared with eager's before it is returned, after it on the "
         "side, or never. A package that answers otherwise is not used again in that process. Default: After.",
-    )
-
-
-class S3Weights(ApiModel):
-    """Weights below a prefix of a bucket; what is listed there decides, by names, sizes and ETags."""
-
-    endpoint: str | None = Field(
-        default=None, min_length=1, max_length=253, description="URL of the S3 server. Default: AWS."
-    )
-    region: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=63,
-        description="Region. Default: AWS_REGION of the container, else us-east-1.",
-    )
-    bucket: str = Field(min_length=3, max_length=63, description="Name of the bucket.")
-    prefix: str = Field(default="", max_length=1024, description="What the keys begin with. Default: the whole bucket.")
-
-
-class HuggingFaceWeights(ApiModel):
-    """Weights in a repository of the Hugging Face Hub; the commit that the revision stands for decides."""
-
-    repository: str = Field(min_length=1, max_length=193, description="Owner and name, such as org/model.")
-    revision: str = Field(
-        default="main", min_length=1, max_length=128, description="Branch, tag or commit. Default: main."
-    )
-
-
-class Weights(ApiModel):
-    """Which weights the image loads, where they are not part of it: a change is checked, and compiled only if it must be.
-
-    Those in S3 or on Hugging Face are looked up by a small pod of this namespace, with the variables and the service
-    account of the serving container.
-    """
-
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            rule(
-                "[has(self.revision), has(self.s3), has(self.huggingFace)].filter(x, x).size() == 1",
-                "set exactly one of revision, s3 and huggingFace",
-            ),
-            rule(
-                "!has(self.revision) || self.revision.matches('^[!-~]+$')",
-                "revision must be printable ASCII without blanks, such as a version or a digest",
-            ),
-            rule(
-                "!has(self.s3) || !has(self.s3.endpoint) || self.s3.endpoint.matches('^https?://[^/?#@ ]+/?$')",
-                "s3.endpoint must be a URL such as https://s3.example.org:9000, without credentials or a path",
-            ),
-            rule(
-                "!has(self.s3) || self.s3.bucket.matches('^[a-z0-9][a-z0-9.-]*[a-z0-9]$')",
-                "s3.bucket must be the name of a bucket",
-            ),
-            rule(
-                "!has(self.huggingFace) || self.huggingFace.repository.matches('^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)?$')",
-                "huggingFace.repository must be of the form owner/name",
-            ),
-            rule(
-                "!has(self.huggingFace) || self.huggingFace.revision.matches('^[A-Za-z0-9_./-]+$')",
-                "huggingFace.revision must be the name of a branch or tag, or a commit",
-            ),
-        )
-    )
-
-    revision: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=128,
-        description="A name for the weights as they are now; a new one says that they changed.",
-    )
-    s3: S3Weights | None = Field(default=None, description="Weights in S3, looked up there.")
-    hugging_face: HuggingFaceWeights | None = Field(
-        default=None, description="Weights on Hugging Face, looked up there."
-    )
-    check_interval_seconds: int = Field(
-        default=600,
-        ge=60,
-        le=86400,
-        description="Seconds between two looks at S3 or Hugging Face; each is a small pod. Default: 600.",
     )
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from preheat_operator.api.compiledmodel import CompiledModel
-    from preheat_operator.api.spec import Hardware
+    from preheat_operator.api.hardware import Hardware
     from preheat_operator.store.interface import Objects
     from preheat_operator.store.keys import Keys
     from preheat_runtime.manifest import Manifest

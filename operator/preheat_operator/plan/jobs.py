@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from preheat_operator.api.compiledmodel import CompiledModel
-    from preheat_operator.api.spec import Hardware
+    from preheat_operator.api.hardware import Hardware
     from preheat_operator.plan.installation import Installation
     from preheat_operator.plan.objects import JobView
     from preheat_operator.plan.revision import Wanted

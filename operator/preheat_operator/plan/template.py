@@ -19,7 +19,8 @@ from preheat_operator.api.enums import ServiceAccountToken
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from preheat_operator.api.spec import CompiledModelSpec, Hardware
+    from preheat_operator.api.hardware import Hardware
+    from preheat_operator.api.spec import CompiledModelSpec
     from preheat_operator.plan.installation import Installation
     from preheat_operator.plan.workload import Serving
 

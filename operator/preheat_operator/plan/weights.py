@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from preheat_operator.api.compiledmodel import CompiledModel
-    from preheat_operator.api.spec import Weights
+    from preheat_operator.api.weights import Weights
     from preheat_operator.plan.installation import Installation
     from preheat_operator.plan.objects import JobView, PodView
     from preheat_operator.plan.workload import Serving

@@ -10,7 +10,8 @@ import yaml
 
 from preheat_operator.api.compiledmodel import CompiledModel
 from preheat_operator.api.crds import compiled_model_crd, compiled_model_index_crd
-from preheat_operator.api.spec import CompiledModelSpec, Hardware, KeepIf
+from preheat_operator.api.hardware import Hardware
+from preheat_operator.api.spec import CompiledModelSpec, KeepIf
 
 EXAMPLE = """
 metadata: {name: vision, namespace: prod, uid: u, generation: 3, labels: {a: b}}

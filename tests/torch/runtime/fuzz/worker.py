@@ -26,6 +26,8 @@ import mutations
 import packages
 import pytest
 import torch
+from answers import outcome, same
+from calls import CALLS, CONTEXTS, KEYWORDS
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -45,110 +47,8 @@ def note(*words):
     LOG.flush()
 
 
-class Kind(torch.Tensor):
-    pass
-
-
-class Mode(torch.overrides.TorchFunctionMode):
-    def __torch_function__(self, function, kinds, args=(), kwargs=None):
-        return function(*args, **(kwargs or {}))
-
-
-def first(change):
-    """Change the first tensor among the arguments."""
-
-    def apply(args):
-        leaves, tree = pytree.tree_flatten(args)
-        place = next(i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor))
-        leaves[place] = change(leaves[place])
-        return pytree.tree_unflatten(leaves, tree)
-
-    return apply
-
-
-def everywhere(change):
-    return lambda args: pytree.tree_map_only(torch.Tensor, change, args)
-
-
-def misaligned(x):
-    return torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape)
-
-
-def freed(x):
-    return x.clone().unsqueeze(0).expand(1, *x.shape)[0]
-
-
-# How the arguments are given: what is done to the example's.
-CALLS = {
-    "as they are": lambda args: args,
-    "copies": everywhere(torch.clone),
-    "transposed": first(lambda x: x.transpose(-1, -2).contiguous().transpose(-1, -2)),
-    "every second": first(lambda x: x.repeat_interleave(2, -1)[..., ::2]),
-    "expanded": first(lambda x: x[:1].expand(x.shape)),
-    "misaligned": first(misaligned),
-    "a view": everywhere(freed),
-    "doubled": first(lambda x: torch.cat([x, x])),
-    "halved": first(lambda x: x[:1]),
-    "nothing": first(lambda x: x[:0]),
-    "wider": first(lambda x: torch.cat([x, x], -1)),
-    "double": everywhere(lambda x: x.double()),
-    "bfloat16": first(lambda x: x.bfloat16()),
-    "integers": first(lambda x: x.long()),
-    "negated": first(lambda x: torch._neg_view(x.float())),
-    "a parameter": first(lambda x: torch.nn.Parameter(x.float(), requires_grad=False)),
-    "wants grad": first(lambda x: x.float().clone().requires_grad_()),
-    "of a subclass": first(lambda x: x.as_subclass(Kind)),
-    "sparse": first(lambda x: x.to_sparse()),
-    "not a number": first(lambda x: x * float("nan")),
-    "too many": lambda args: (*args, 1, 2, 3, 4),
-    "too few": lambda args: args[:-1],
-    "a list": lambda args: ([*args],),
-    "None": lambda args: (None, *args[1:]),
-}
-KEYWORDS = ({}, {}, {}, {"flag": False}, {"k": 3}, {"k": 4}, {"k": 3.0}, {"flag": 1}, {"name": "b"}, {"extra": 1})
-CONTEXTS = {
-    "no_grad": torch.no_grad,
-    "inference_mode": torch.inference_mode,
-    "grad": torch.enable_grad,
-    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
-    "a function mode": Mode,
-    "a default device": lambda: torch.device("cpu"),
-}
 KIND = st.sampled_from(sorted(mutations.MUTATIONS))
 NESTED = st.lists(st.sampled_from(["no_grad", "no_grad", "inference_mode", *CONTEXTS]), min_size=1, max_size=3)
-
-
-def outcome(call):
-    try:
-        return call()
-    except Exception as error:
-        return error
-
-
-def same(found, expected):
-    """Why an answer is not eager's; None when it is."""
-    if isinstance(expected, Exception):
-        return None if isinstance(found, Exception) else f"eager raised {expected!r}, this did not"
-    if isinstance(found, Exception):
-        return f"raised {found!r}"
-    mine, my_tree = pytree.tree_flatten(found)
-    theirs, their_tree = pytree.tree_flatten(expected)
-    if my_tree != their_tree:
-        return f"has the form {my_tree}, eager's {their_tree}"
-    for one, other in zip(mine, theirs, strict=True):
-        if not isinstance(other, torch.Tensor):
-            if one != other or type(one) is not type(other):
-                return f"{one!r} is not {other!r}"
-            continue
-        about = [(t.dtype, t.shape, t.layout, t.requires_grad, type(t), t.is_inference()) for t in (one, other)]
-        if about[0] != about[1]:
-            return f"{about[0]} is not {about[1]}"
-        loose = 5e-2 if other.dtype in (torch.bfloat16, torch.float16) else 2e-3
-        one, other = (t.detach().as_subclass(torch.Tensor).double() for t in (one, other))
-        scale = float(other.nan_to_num(0, 0, 0).abs().max()) if other.numel() else 0.0
-        if not torch.allclose(one, other, rtol=loose, atol=loose * max(1.0, scale) * 0.1, equal_nan=True):
-            return f"is off by {(one - other).abs().max()} of {scale}"
-    return None
 
 
 class Modules(RuleBasedStateMachine):
