@@ -155,9 +155,7 @@ def restarts_itself(seen: Watched, *, version: str) -> list[dict[str, Any]]:
     kube, before = seen.kube, {p["metadata"]["uid"] for p in kit.running_pods(seen.kube, "tiny")}
     image = kit.running_pods(kube, "tiny")[0]["spec"]["containers"][0]["image"]
     seen.changed()
-    kube.run(
-        "patch", "compiledmodel", "tiny", "--type=merge", "-p", json.dumps({"spec": {"weights": {"revision": version}}})
-    )
+    kube.apply(model(rollout={"restart": "Rollout"}, weights={"revision": version}))
     wait_newest(kube, weights=version)
     kit.wait_for("new pods", lambda: not before & {p["metadata"]["uid"] for p in kit.running_pods(kube, "tiny")},
                  timeout=300)  # fmt: skip

@@ -53,6 +53,24 @@ _REFUSED_AGAIN_SECONDS = 120.0
 
 def plan_model(observed: Observed, installation: Installation) -> ModelPlan:
     """What to do for one CompiledModel now."""
+    plan = _plan_model(observed, installation)
+    return replace(plan, release=(*plan.release, *_of_namesakes(observed, plan.release)))
+
+
+def _of_namesakes(observed: Observed, releasing: Sequence[PodView]) -> tuple[PodView, ...]:
+    """Pods that are going and were made for an earlier model of this name, which was made anew before it was seen gone.
+
+    Only such that are going: the model may just have been made anew again, and what runs is then the newer one's.
+    """
+    uid, known = observed.model.metadata.uid, {pod.uid for pod in releasing}
+    return tuple(
+        pod for pod in observed.pods
+        if pod.holds_result and pod.deleting and pod.uid not in known
+        and pod.labels.get(names.LABEL_COMPILED_MODEL_UID) != uid
+    )  # fmt: skip
+
+
+def _plan_model(observed: Observed, installation: Installation) -> ModelPlan:
     model = observed.model
     if model.metadata.deletion_timestamp is not None:
         return plan_gone(uid=model.metadata.uid, jobs=observed.jobs, pods=observed.pods)

@@ -242,6 +242,18 @@ def test_the_model_is_deleted_while_nobody_looks(process: Process, world: World)
     eventually(lambda: world.pods() == [] and world.index() == "", what="the pod and the index are gone")
 
 
+def test_the_model_is_deleted_and_made_again_while_nobody_looks(process: Process, world: World) -> None:
+    world.model()
+    before = world.pod_of(world.open_job())["metadata"]["uid"]
+    process.kill()
+    world.delete_model()
+    eventually(lambda: world.jobs() == [], what="the Job is collected")
+    world.model()
+    process.start()
+    world.pod_of(world.open_job())
+    eventually(lambda: before not in [p["metadata"]["uid"] for p in world.pods()], what="the earlier one's pod is gone")
+
+
 async def test_uninstalling_leaves_no_stuck_object(
     controlplane: ApiServer, world: World, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

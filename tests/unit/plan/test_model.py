@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
@@ -356,3 +357,26 @@ def test_a_job_whose_deletion_was_not_ours_is_made_again_and_knows_the_former() 
     (again,) = world.open_jobs()
     environment = {e["name"]: e.get("value") for e in again["spec"]["template"]["spec"]["containers"][0]["env"]}
     assert environment["PREHEAT_RECOVER_JOB"] == job["metadata"]["uid"]
+
+
+@pytest.mark.parametrize("state", ["ready", "suspended", "no workload", "compiling"])
+@pytest.mark.parametrize("going", [True, False])
+def test_pods_of_an_earlier_model_of_this_name_are_let_go_once_they_are_going(state: str, going: bool) -> None:
+    world = Simulation()
+    world.settle()
+    (job,) = world.open_jobs()
+    left = copy.deepcopy(world.pods[next(iter(world.pods))])
+    left["metadata"] |= {"name": "left", "uid": "left"}
+    left["metadata"]["labels"]["preheat.dev/compiledmodel-uid"] = "an earlier one"
+    left["metadata"]["ownerReferences"][0]["uid"] = "a Job that is gone"
+    if going:
+        left["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    if state == "ready":
+        world.publish(job, digest("a"), KEPT)
+    elif state == "suspended":
+        world.body["suspend"] = "Enabled"
+    elif state == "no workload":
+        world.workload = None
+    world.settle()
+    world.pods["left"] = left
+    assert [pod.name for pod in world.pass_once().release if pod.name == "left"] == ["left"] * going
