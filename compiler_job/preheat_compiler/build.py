@@ -64,7 +64,7 @@ def build(work: Work, module: torch.nn.Module) -> None:
         raise TargetError(
             "ProofFailed", f"the package uses {', '.join(sorted(unknown)[:5])}, which the module does not have"
         )
-    work.report.note("package", constants=len(info.constants), files=list(info.files))
+    work.report.note("package", constants=len(info.constants), files=list(info.files), draws=list(info.draws))
     work.serve_only(narrowed(bucket, Target.read(work.artifact / TARGET_FILE).call.dim))
 
 
@@ -99,9 +99,7 @@ def _package_failed(error: package.PackageError) -> TargetError:
     if isinstance(error, package.InputsRefused):
         return TargetError("InputsRefused", f"{text}. Check args and kwargs of the bucket.")
     if isinstance(error, package.CompilerMissing):
-        return TargetError(
-            "CompilerMissing", f"{text}. Install g++ in the image (Debian: apt-get install g++); pods do not need it."
-        )
+        return TargetError("CompilerMissing", text)
     if isinstance(error, package.IsaUnavailable):
         return TargetError(
             "DeviceMissing", f"{text}. Choose other nodes (hardware[].nodeSelector) or another hardware[].cpuIsa."

@@ -73,6 +73,15 @@ def decide(
     return _by_memory(keep_if, memory, decision)
 
 
+def nothing_compiled(decision: Decision) -> Decision:
+    """What `decision` comes to where torch compiles nothing of the module: what runs is eager, and there is nothing to keep.
+
+    That two runs of the same differ in time is noise; a pod that does not even try starts sooner.
+    """
+    message = f"Pods run eager, which is the same: {decision.message}"
+    return Decision(verdict="Rejected", reason="NoDifference", message=message)
+
+
 def _by_speed(keep_if: KeepIf, speedup: Interval, accuracy: str) -> Decision:
     """Only a speed that is shown to be below the minimum is Rejected for it: noise never rejects.
 

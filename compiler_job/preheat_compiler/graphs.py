@@ -63,8 +63,16 @@ class Graphs:
         if not self.breaks:
             return ""
         first = self.breaks[0]
+        where = f"{first.where}: " if first.where else ""
         more = f" and {len(self.breaks) - 1} more" if len(self.breaks) > 1 else ""
-        return f"{first.where}: {first.reason}{more} ({first.remedy})"
+        return f"{where}{first.reason}{more} ({first.remedy})"
+
+    def cut(self) -> str:
+        """A sentence on how it is cut; empty when it is one graph."""
+        words = f": {self.words()}" if self.breaks else ""
+        if self.graphs == 0:
+            return f"torch.compile compiles nothing of it{words}."
+        return f"It is compiled in {self.graphs} graphs{words}." if self.breaks else ""
 
 
 #: What a package is: one graph for its whole range.
@@ -81,13 +89,23 @@ def compiled_frames() -> int:
 def explain(module: torch.nn.Module, call: Call) -> tuple[int, tuple[Break, ...]]:
     """The number of graphs of one call and its breaks. Traces only; forgets all that was compiled in this process."""
     import torch
+    from torch._dynamo.utils import counters
 
+    counters["graph_break"].clear()
     try:
         seen = torch._dynamo.explain(module)(*call.args, **call.kwargs)
     except Exception as error:  # a module that torch cannot trace at all runs eagerly, as in a pod
         return 0, (Break(reason=redact(describe(error, limit=300)), where="", remedy=_PLAIN),)
     breaks = tuple(_break(each) for each in seen.break_reasons if each.graph_break)
+    if not breaks and not seen.graph_count:
+        # Of frames that it gave up altogether torch only counts why.
+        breaks = tuple(Break(reason=_reason(str(why)), where="", remedy=_PLAIN) for why in counters["graph_break"])
     return int(seen.graph_count), breaks
+
+
+def _reason(text: str) -> str:
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "unknown")
+    return redact(re.sub(r"\s+", " ", line)[:300])
 
 
 def _break(seen: Any) -> Break:
@@ -96,7 +114,7 @@ def _break(seen: Any) -> Break:
     known = next((text for start, text in _REMEDIES.items() if lines and lines[0].startswith(start)), None)
     stack = list(seen.user_stack or ())
     return Break(
-        reason=redact(re.sub(r"\s+", " ", lines[0] if lines else "unknown")[:300]),
+        reason=_reason(str(seen.reason)),
         where=f"{stack[-1].filename}:{stack[-1].lineno}" if stack else "",
         remedy=redact(known or (hints[0][:300] if hints else _PLAIN)),
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from preheat_compiler import package
 from preheat_compiler.accuracy import against_reference
 from preheat_compiler.caches import CachesError, compile_caches
-from preheat_compiler.decide import Decision, decide
+from preheat_compiler.decide import Decision, decide, nothing_compiled
 from preheat_compiler.faults import redact
 from preheat_compiler.fresh_proof import FreshProof
 from preheat_compiler.graphs import ONE_GRAPH
@@ -25,6 +25,7 @@ from preheat_compiler.prove import SEEDS, against_eager, no_weight_is_baked_in
 from preheat_compiler.speed import speed_of
 from preheat_compiler.submodules import where_time_goes
 from preheat_compiler.verdict import TargetError
+from preheat_runtime.environment import CACHE_DIRECTORY
 from preheat_runtime.package import TARGET_FILE
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from preheat_compiler.memory import MemoryGrowth
     from preheat_compiler.work import Work
     from preheat_runtime.compare import Difference
+
+_NOTHING_LEFT = (
+    "torch.compile compiled it, but left nothing in its caches that a pod could start from. Pods compile it themselves."
+)
 
 
 def load(work: Work, stage: str) -> torch.nn.Module:
@@ -124,13 +129,17 @@ def through_caches(work: Work, sizes: tuple[Sizes, ...], why: str, *, former: Pa
     if speed is not None:
         work.speed_figures(speed)
     decision = _verdict(work, seen, speed, graphs)
+    if decision.verdict == "Kept" and not (work.artifact / CACHE_DIRECTORY).exists():
+        if graphs.graphs:
+            raise TargetError("CompileFailed", redact(f"not as a package ({why}); {_NOTHING_LEFT}"))
+        decision = nothing_compiled(decision)
     if decision.verdict == "Kept":
         decision = _verdict(work, seen, speed, graphs, _first_answers(work, sizes))
-    cut = f" It is compiled in {graphs.graphs} graphs: {graphs.words()}." if graphs.breaks else ""
+    served = "served from compiler caches, " if decision.verdict == "Kept" else ""
     return Decision(
         verdict=decision.verdict,
         reason=decision.reason,
-        message=f"served from compiler caches, not as a package: {why}.{cut} {decision.message}",
+        message=" ".join(filter(None, [f"{served}not as a package: {why}.", graphs.cut(), decision.message])),
     )
 
 

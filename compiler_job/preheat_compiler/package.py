@@ -31,7 +31,7 @@ from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, DimRange, Package
 
 from .levers import as_served, inductor_options
 from .package_call import ExampleCall, PlannedCall, narrowed, plan_call
-from .package_cpu import inductor_settings, require_compiler, require_cpu, vector_code
+from .package_cpu import GET_A_COMPILER, inductor_settings, require_compiler, require_cpu, vector_code
 from .package_device import without_regex
 from .package_effects import prints
 from .package_errors import (
@@ -48,9 +48,10 @@ from .package_errors import (
     SideEffect,
     UnbindableConstant,
 )
-from .package_graph import check_bindable, inspect_graph, output_plan, without_texts
+from .package_graph import check_bindable, draws, inspect_graph, output_plan, without_texts
 from .package_objects import room_for_two, wrapper_beside_kernels
 from .package_proof import compare_memory, randomise_
+from .package_ranges import fixed_range
 from .stages import EXPORT, counted
 
 if TYPE_CHECKING:
@@ -99,11 +100,15 @@ PLAIN = Levers()
 
 @dataclass(frozen=True, kw_only=True)
 class PackageInfo:
-    """What was built: file names relative to `out`, bytes in all, and the constants the pod will bind."""
+    """What was built: file names relative to `out`, bytes in all, and the constants the pod will bind.
+
+    `draws` are the operators of its graph that draw random numbers, with the user's `file:line`.
+    """
 
     files: tuple[str, ...]
     size_bytes: int
     constants: tuple[str, ...]
+    draws: tuple[str, ...] = ()
 
 
 def build_package(
@@ -166,6 +171,7 @@ def build_package(
         files=files,
         size_bytes=sum((out / name).stat().st_size for name in files),
         constants=tuple(sorted(loaded.constants.values())),
+        draws=draws(functional),
     )
 
 
@@ -244,7 +250,8 @@ def _export(
     except Exception as error:  # torch raises whatever the user's code and its own tracer raise
         where = users_line(error)
         raise ExportFailed(
-            f"torch.export refused {type(module).__qualname__}: {_first_lines(error)}", where=where
+            f"torch.export refused {type(module).__qualname__}: {fixed_range(str(error)) or _first_lines(error)}",
+            where=where,
         ) from error
     if printed:
         raise SideEffect("the code prints, which a package would not do", where=printed[0])
@@ -300,7 +307,8 @@ def _compile(program: Any, library: Path, *, cpu_isa: str, options: Mapping[str,
             raise
         except Exception as error:  # Inductor's errors share no base class
             if any(type(cause).__name__ in ("InvalidCxxCompiler", "InvalidVecISA") for cause in _causes(error)):
-                raise CompilerMissing(f"Inductor found no working C++ compiler: {_first_lines(error)}") from error
+                why = f"Inductor found no working C++ compiler: {_first_lines(error)}"
+                raise CompilerMissing(f"{why}. {GET_A_COMPILER}") from error
             raise CompileFailed(f"{type(error).__name__}: {_first_lines(error)}", where=users_line(error)) from error
         _take_library(archive, library)
 

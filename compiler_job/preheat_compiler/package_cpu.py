@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 _MARCH = {"X86_64_V3": "x86-64-v3", "X86_64_V4": "x86-64-v4"}
 
+GET_A_COMPILER = (
+    "Install g++ in the image (Debian: apt-get install g++), or let CXX name another C++ compiler; pods do not need it."
+)
+
 
 def require_compiler() -> None:
     """Raise CompilerMissing when Inductor will find no C++ compiler."""
     wanted = os.environ.get("CXX", "g++")
     if shutil.which(wanted) is None:
-        raise CompilerMissing(
-            f"there is no {wanted} in the image; compile Jobs need a C++ compiler (Debian: apt-get install g++), "
-            "or CXX must name one. Pods that are served need none"
-        )
+        raise CompilerMissing(f"there is no {wanted} in the image. {GET_A_COMPILER}")
 
 
 def require_cpu(cpu_isa: str) -> None:

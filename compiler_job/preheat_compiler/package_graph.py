@@ -7,7 +7,9 @@ operators its plain code cannot reach, without a word. Each would be silently wr
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +17,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from preheat_runtime.package import ConstSpec, const_spec
+from preheat_runtime.trial import draws_random_numbers
 
 from .package_errors import CustomOperator, GraphMutates, NotPackageable, UnbindableConstant
 
@@ -26,6 +29,7 @@ _WRITES = {
     OutputKind.USER_INPUT_MUTATION: "input",
     OutputKind.PARAMETER_MUTATION: "parameter",
 }
+_TORCH = str(Path(torch.__file__).parent)
 _OWN_NAMESPACES = frozenset({"aten", "prims", "_operator", "math"})
 
 
@@ -48,10 +52,14 @@ def inspect_graph(program: Any, tensors: Mapping[str, torch.Tensor]) -> None:
         if entry.kind in (InputKind.USER_INPUT, InputKind.PARAMETER, InputKind.BUFFER):
             continue
         if entry.kind is InputKind.CONSTANT_TENSOR and entry.target not in tensors:
+            where = _first_use(program, entry.arg.name)
+            # What torch lifts out of the code has no name that its author would know.
+            what = "a tensor" if entry.target.startswith("lifted_tensor_") and where else f"the tensor {entry.target}"
             raise UnbindableConstant(
-                f"the code uses the tensor {entry.target}, which is no parameter or buffer, so its content would be "
+                f"the code uses {what}, which is no parameter or buffer, so its content would be "
                 "baked in; make it one with register_buffer(name, tensor, persistent=False)",
                 name=entry.target,
+                where=where,
             )
         if entry.kind is not InputKind.CONSTANT_TENSOR:
             raise CustomOperator(f"the graph takes {entry.target} of kind {entry.kind.name}", name=entry.target)
@@ -63,6 +71,32 @@ def inspect_graph(program: Any, tensors: Mapping[str, torch.Tensor]) -> None:
                 )
         elif node.op == "get_attr":
             raise NotPackageable(f"the graph holds a subgraph {node.target}", name=str(node.target))
+
+
+def draws(program: Any) -> tuple[str, ...]:
+    """The operators that draw random numbers, each with the user's `file:line` where torch knows it."""
+    called = [
+        node
+        for node in program.graph.nodes
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+    ]
+    drawing = [node for node in called if draws_random_numbers(node.target, node.args, node.kwargs)]
+    places = [(node.target, _users_line(node)) for node in drawing]
+    return tuple(dict.fromkeys(f"{target} ({where})" if where else str(target) for target, where in places))
+
+
+def _first_use(program: Any, placeholder: str) -> str | None:
+    """`file:line` of what first uses an input of the graph."""
+    for node in program.graph.nodes:
+        if node.name == placeholder:
+            return next((where for user in node.users if (where := _users_line(user))), None)
+    return None
+
+
+def _users_line(node: Any) -> str | None:
+    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [frame for frame in frames if not frame[0].startswith(_TORCH)]
+    return ":".join((own or frames)[-1]) if frames else None
 
 
 def without_texts(program: Any) -> None:

@@ -147,7 +147,14 @@ def _build_kind(
     shutil.rmtree(folder)
     paths = (first.path, *(each.path for each in _of_its_kind(module, first, rest[1:], named, reads.unread())))
     seconds = decimal(time.monotonic() - begin, 3)
-    work.report.note("regions", paths=list(paths), library=library, seconds=seconds, sizeBytes=info.size_bytes)
+    work.report.note(
+        "regions",
+        paths=list(paths),
+        library=library,
+        seconds=seconds,
+        sizeBytes=info.size_bytes,
+        draws=list(info.draws),
+    )
     if built.package is None:
         raise package.CompileFailed(f"the region {first.path} has no code")
     return RegionSpec(paths=paths, call=built.call, package=replace(built.package, library=library))

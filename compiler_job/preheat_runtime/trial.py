@@ -66,7 +66,8 @@ class _Guard(TorchDispatchMode):  # type: ignore[misc]
     def before(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Raise for an operator that must not run."""
         if self.refused is None:
-            why = _draws(func, args, kwargs) or self._writes(func, args, kwargs)
+            draws = draws_random_numbers(func, args, kwargs)
+            why = f"it draws random numbers ({func})" if draws else self._writes(func, args, kwargs)
             if why is not None:
                 self.refused = NotRepeatable(why)
             elif self._stop():
@@ -107,14 +108,15 @@ def _dispatch(
 _Guard.__torch_dispatch__ = _dispatch
 
 
-def _draws(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+def draws_random_numbers(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call of an operator draws random numbers; `args` may be nodes of a graph."""
     if torch.Tag.nondeterministic_seeded not in func.tags:
-        return None
-    for entry, value in _given(func, args, kwargs):
-        # An operator that could: without dropout, and while it does not train, it does not.
-        if (entry.name.startswith("dropout") and value == 0) or (entry.name in ("train", "training") and not value):
-            return None
-    return f"it draws random numbers ({func})"
+        return False
+    # An operator that could: without dropout, and while it does not train, it does not.
+    return not any(
+        (entry.name.startswith("dropout") and value == 0) or (entry.name in ("train", "training") and not value)
+        for entry, value in _given(func, args, kwargs)
+    )
 
 
 def _given(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:

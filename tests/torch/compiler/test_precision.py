@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.soak, pytest.mark.timeout(1800)]
 MODEL = '''
 import torch
 from torch import nn
+from torch.ao import quantization
 
 class Narrow(nn.Module):
     """As a checkpoint in half precision is loaded: weights and buffers of the type, a norm that computes in float32."""
@@ -53,6 +54,8 @@ class Parts:
         torch.manual_seed(3)
         self.bfloat16, self.float16 = Narrow(torch.bfloat16), Narrow(torch.float16)
         self.int8 = nn.Sequential(WeightOnly(nn.Linear(64, 128)), nn.ReLU(), WeightOnly(nn.Linear(128, 16)))
+        plain = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 16))
+        self.dynamic = quantization.quantize_dynamic(plain, {nn.Linear}, dtype=torch.qint8)
         self.subclass = nn.Linear(64, 16)
         self.subclass.weight = nn.Parameter(self.subclass.weight.detach().as_subclass(Packed), requires_grad=False)
 
@@ -69,7 +72,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
         *(
             {"name": name, "path": name, "buckets": [bucket("one", tensor(8, 64, dtype=dtype))]}
             for name, dtype in (
-                ("bfloat16", "bfloat16"), ("float16", "float16"), ("int8", "float32"), ("subclass", "float32"),
+                ("bfloat16", "bfloat16"), ("float16", "float16"), ("int8", "float32"),
+                ("dynamic", "float32"), ("subclass", "float32"),
             )
         ),
         keepIf={"minSpeedup": "0"},
@@ -113,6 +117,21 @@ def test_narrow_weights_are_bound_and_not_converted(
     assert {each["dtype"] for each in job.report(name, "one")["reference"]} == {reference}
     script = SCRIPT.format(name=name, dtype=dtype, tolerance=tolerance, settings="")
     assert {line["outcome"] for line in serve(job, name, "one", script, tmp_path)} == {"hot"}
+
+
+def test_torchs_own_quantised_layers_run_as_they_are_and_it_is_said_why(job: Job, tmp_path: Path) -> None:
+    """Their weights are opaque to torch.compile, which leaves them alone: a pod need not even try."""
+    target = job.target("dynamic", "one")
+    assert (target["verdict"], target["reason"], target["tier"]) == ("Rejected", "NoDifference", None), target[
+        "message"
+    ]
+    for words in ("_packed_params has a ScriptObject", "torch.compile compiles nothing of it: ", "Pods run eager"):
+        assert words in target["message"]
+    (graphs,) = job.report("dynamic", "one")["graphs"]
+    assert (graphs["graphs"], graphs["recompiles"]) == (0, 0)
+    assert graphs["breaks"]
+    script = SCRIPT.format(name="dynamic", dtype="float32", tolerance=0, settings="")
+    assert {line["outcome"] for line in serve(job, "dynamic", "one", script, tmp_path, compiler=False)} == {"eager"}
 
 
 def test_a_tensor_of_another_class_is_no_package_and_says_so(job: Job) -> None:

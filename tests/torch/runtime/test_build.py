@@ -49,6 +49,11 @@ class GlobalTensor(nn.Module):
         return x + LITERAL
 
 
+class Literal(nn.Module):
+    def forward(self, x):
+        return x * torch.tensor([0.5])
+
+
 class Branches(nn.Module):
     def forward(self, x):
         if x.sum() > 0:
@@ -117,8 +122,9 @@ def custom_operator():
 REFUSED = [
     (Counts, package.NotPackageable, "calls"),
     (WritesInput, package.NotPackageable, "writes to the input"),
-    (PlainTensor, package.UnbindableConstant, "register_buffer"),
-    (GlobalTensor, package.UnbindableConstant, "register_buffer"),
+    (PlainTensor, package.UnbindableConstant, "uses the tensor table, .*register_buffer"),
+    (GlobalTensor, package.UnbindableConstant, "uses a tensor, .*register_buffer"),
+    (Literal, package.UnbindableConstant, "uses a tensor, .*register_buffer"),
     (Branches, package.ExportFailed, "torch.export refused Branches"),
     (Custom, package.CustomOperator, "preheat_test.double"),
     (Hidden, package.IdentityUnknown, "not registered as a submodule"),
@@ -142,7 +148,12 @@ def test_training_batch_norm_writes_to_its_statistics(tmp_path):
 
 @pytest.mark.parametrize(
     ("make", "error", "code"),
-    [(Branches, package.ExportFailed, "if x.sum() > 0:"), (Prints, package.SideEffect, "print(")],
+    [
+        (Branches, package.ExportFailed, "if x.sum() > 0:"),
+        (Prints, package.SideEffect, "print("),
+        (GlobalTensor, package.UnbindableConstant, "x + LITERAL"),
+        (Literal, package.UnbindableConstant, "torch.tensor([0.5])"),
+    ],
 )
 def test_an_error_names_the_users_line(tmp_path, make, error, code):
     with pytest.raises(error) as caught:
@@ -178,7 +189,7 @@ def test_a_range_the_code_fixes_is_refused(tmp_path):
         def forward(self, x):
             return x.view(4, 8)
 
-    with pytest.raises(package.NotPackageable):
+    with pytest.raises(package.NotPackageable, match="the code fixes b to 4: give that size a bucket of its own"):
         build(Fixed(), tmp_path, X, {0: {0: DimRange(name="b", minimum=2, maximum=9)}})
 
 

@@ -6,7 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from preheat_compiler.decide import allowed_error, decide, undecided
+from preheat_compiler.decide import allowed_error, decide, nothing_compiled, undecided
+from preheat_compiler.graphs import Break, Graphs
 from preheat_compiler.intervals import Interval
 from preheat_compiler.memory import MemoryGrowth
 from preheat_compiler.request import KeepIf
@@ -109,6 +110,59 @@ def test_what_is_slow_is_rejected_for_that_whatever_its_memory() -> None:
     assert decision.reason == "SpeedupBelowMinimum"
     # Before it was measured, that gate is not looked at.
     assert decide(keep_if, error=0.0, allowed=1e-3, speedup=speed(2)).verdict == "Kept"
+
+
+CUT = Break(reason="generic_jump", where="model.py:7", remedy="use torch.where")
+TWICE = Graphs(graphs=3, breaks=(CUT, replace(CUT, where="model.py:9")), recompiles=2)
+
+
+@pytest.mark.parametrize(
+    ("field", "reason", "figures"),
+    [
+        ("max_graph_breaks", "GraphBreaksAboveMaximum", ("breaks 2 times", "maxGraphBreaks", "model.py:7: generic_jump and 1 more")),
+        ("max_recompiles", "RecompilesAboveMaximum", ("compiled 2 times again", "maxRecompiles", "a bucket of its own")),
+    ],
+)  # fmt: skip
+def test_cuts_and_recompiles_are_gates_only_where_they_are_asked_for(
+    field: str, reason: str, figures: tuple[str, ...]
+) -> None:
+    fast = {"error": 0.0, "allowed": 1e-3, "speedup": speed(2), "graphs": TWICE}
+    assert decide(gates(), **fast).reason == "Faster"
+    assert decide(replace(gates(), **{field: 2}), **fast).reason == "Faster"
+    for most in (0, 1):
+        missed = decide(replace(gates(), **{field: most}), **fast)
+        assert (missed.verdict, missed.reason) == ("Rejected", reason)
+        assert f"({most})" in missed.message
+        for figure in figures:
+            assert figure in missed.message
+
+
+def test_a_package_passes_every_gate_on_graphs() -> None:
+    strict = replace(gates(), max_graph_breaks=0, max_recompiles=0)
+    assert decide(strict, error=0.0, allowed=1e-3, speedup=speed(2)).reason == "Faster"
+
+
+def test_what_is_cut_is_rejected_for_that_before_its_speed_is_looked_at() -> None:
+    slow = decide(replace(gates(), max_recompiles=1), error=0.0, allowed=1e-3, speedup=speed(0.5), graphs=TWICE)
+    assert slow.reason == "RecompilesAboveMaximum"
+    wrong = decide(replace(gates(), max_recompiles=1), error=1.0, allowed=1e-3, speedup=None, graphs=TWICE)
+    assert wrong.reason == "ErrorAboveMaximum"
+
+
+def test_how_a_module_is_cut_is_told_in_a_sentence() -> None:
+    assert TWICE.cut() == "It is compiled in 3 graphs: model.py:7: generic_jump and 1 more (use torch.where)."
+    nowhere = Graphs(graphs=0, breaks=(replace(CUT, where=""),))
+    assert nowhere.cut() == "torch.compile compiles nothing of it: generic_jump (use torch.where)."
+    assert Graphs(graphs=0).cut() == "torch.compile compiles nothing of it."
+    assert Graphs().cut() == ""
+    assert Graphs.from_json(TWICE.to_json()) == TWICE
+
+
+def test_what_runs_eager_anyway_is_not_kept_whatever_was_measured() -> None:
+    kept = decide(gates("0"), error=0.0, allowed=1e-3, speedup=speed(1.2))
+    decision = nothing_compiled(kept)
+    assert (decision.verdict, decision.reason) == ("Rejected", "NoDifference")
+    assert kept.message in decision.message
 
 
 def test_a_right_answer_needs_a_measured_speed() -> None:
