@@ -26,6 +26,7 @@ from preheat_compiler import processes
 from preheat_compiler.faults import REMEDIES, describe, redact
 from preheat_compiler.fields import RequestError
 from preheat_compiler.ledger import Ledger
+from preheat_compiler.processes import EXIT_DISK_FULL, SCRATCH
 from preheat_compiler.progress import TERMINATION_LOG, Termination, say
 from preheat_compiler.report import Report, write_atomically
 from preheat_compiler.request import Request, read_request
@@ -176,6 +177,8 @@ def _unfinished(module: str, bucket: str, ended: processes.Ended, stage: str) ->
         message = (
             f"the process was killed {while_}, not for memory as far as can be seen. See the log of container compile."
         )
+    elif ended.code == EXIT_DISK_FULL:
+        reason, message = "DiskFull", f"the disk ran full {while_}. {REMEDIES['DiskFull']}"
     elif ended.code < 0:
         reason = "CompileFailed"
         message = f"the process crashed ({ended.how}) {while_}. See the log of container compile."
@@ -190,12 +193,11 @@ def target_environment(work: Path) -> dict[str, str]:
 
     The user's TMPDIR is left out on purpose: what compilers leave there must not reach the next target.
     """
-    folders = {"TMPDIR": "tmp", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-    for folder in folders.values():
+    for folder in SCRATCH.values():
         (work / folder).mkdir(parents=True, exist_ok=True)
     return {
         **os.environ,
-        **{name: str(work / folder) for name, folder in folders.items()},
+        **{name: str(work / folder) for name, folder in SCRATCH.items()},
         "TORCHINDUCTOR_COMPILE_THREADS": str(processors()),
         ENV_DISABLE: "1",
     }

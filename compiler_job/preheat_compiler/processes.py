@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+#: Folders below a target's work folder that only compiling needs, by the variables that name them to its process.
+SCRATCH = {"TMPDIR": "tmp", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+#: What a target's process ends with when the disk is too full for its verdict.
+EXIT_DISK_FULL = 75
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:

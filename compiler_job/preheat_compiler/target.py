@@ -23,6 +23,7 @@ from preheat_compiler.inputs import Sizes, build_call, dtypes_of, narrowed, pick
 from preheat_compiler.judge import as_package, load, through_caches
 from preheat_compiler.levers import as_served, levers_of
 from preheat_compiler.model import device_of
+from preheat_compiler.processes import EXIT_DISK_FULL, SCRATCH
 from preheat_compiler.progress import say
 from preheat_compiler.prove import SEEDS
 from preheat_compiler.regions import Seen, build_regions, watch
@@ -64,6 +65,8 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
         report=Report(target=f"{options.module}/{options.bucket}", stage_file=options.work / "stage"),
     )
     result = compile_target(work)
+    if result.reason == "DiskFull":
+        _make_room(work.folder)
     try:
         if (work.artifact / TARGET_FILE).exists():
             (work.artifact / bytecode.FILE).write_bytes(bytecode.pack())
@@ -73,7 +76,11 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
         work.report.note("faults", error=describe(error))
     files = [path.relative_to(work.artifact).as_posix() for path in work.artifact.rglob("*") if path.is_file()]
     record = {**result.to_json(), "files": sorted(files)}
-    write_atomically(work.folder / "verdict.json", json.dumps(record))
+    try:
+        write_atomically(work.folder / "verdict.json", json.dumps(record))
+    except OSError as error:
+        traceback.print_exc()
+        return EXIT_DISK_FULL if common_reason(error) == "DiskFull" else 1
     return 0
 
 
@@ -211,6 +218,13 @@ def _run_eager(work: Work, module: torch.nn.Module, sizes: tuple[Sizes, ...]) ->
     dtypes = dtypes_of(module, call, work.levers)
     work.allowed = float(allowed_error(work.request.keep_if, dtypes | seen.dtypes))
     if not seen.maximum <= work.allowed:
+        again = build_call(work.bucket, sizes[0], seed=SEEDS[0], device=work.device)
+        if difference((again.args, dict(again.kwargs)), (call.args, dict(call.kwargs))).maximum:
+            raise TargetError(
+                "Nondeterministic",
+                f"{work.bucket.example_inputs}() gives other inputs at each call, so no compiled answer can be checked. "
+                "Draw them from torch's, Python's or numpy's own random numbers, which are seeded before each call.",
+            )
         raise TargetError(
             "Nondeterministic",
             f"two eager runs on equal inputs differ by {seen.words(work.allowed)}, so no compiled answer can be "
@@ -249,6 +263,12 @@ def _result(work: Work, *, verdict: str, reason: str, message: str) -> TargetRes
         fingerprint=work.fingerprint or None,
         figures=work.figures,
     )
+
+
+def _make_room(folder: Path) -> None:
+    """Take away what only compiling needed: whoever filled the disk has left no room for the verdict."""
+    for name in SCRATCH.values():
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _remove_all_but(folder: Path, name: str) -> None:

@@ -36,6 +36,8 @@ def main(argv, *, launcher):
         os.kill(os.getpid(), signal.SIGKILL)
     if bucket == "silent":
         return 3
+    if bucket == "full":
+        return 75
     if bucket == "hang":
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
         pathlib.Path("child").write_text(str(child.pid))
@@ -92,12 +94,13 @@ def gone(pid: int) -> bool:
 
 
 def test_bad_targets_cost_only_themselves(toolkit: Path, tmp_path: Path) -> None:
-    ask(tmp_path, "one", "crash", "killed", "silent", "two")
+    ask(tmp_path, "one", "crash", "killed", "silent", "full", "two")
     code, said = toolkits.run(toolkit, tmp_path)
     found = results(tmp_path)
     assert code == 0, said
     assert {name: target["verdict"] for name, target in found.items()} == {
-        "one": "Kept", "crash": "Failed", "killed": "Failed", "silent": "Failed", "two": "Kept",
+        "one": "Kept", "crash": "Failed", "killed": "Failed", "silent": "Failed", "full": "Failed",
+        "two": "Kept",
     }  # fmt: skip
     assert found["crash"]["reason"] == "CompileFailed"
     assert "SIGABRT" in found["crash"]["message"]
@@ -105,9 +108,12 @@ def test_bad_targets_cost_only_themselves(toolkit: Path, tmp_path: Path) -> None
     assert found["killed"]["reason"] in {"OutOfMemory", "Killed"}
     assert found["silent"]["reason"] == "Internal"
     assert "code 3" in found["silent"]["message"]
+    assert found["full"]["reason"] == "DiskFull", "no room for its own verdict"
     assert found["crash"]["files"] == ["report.json"]
     assert json.loads((tmp_path / "out/main/crash/report.json").read_text())["reason"] == "CompileFailed"
-    assert termination(tmp_path)["done"] == [f"main/{name}" for name in ("one", "crash", "killed", "silent", "two")]
+    assert termination(tmp_path)["done"] == [
+        f"main/{name}" for name in ("one", "crash", "killed", "silent", "full", "two")
+    ]
     assert "running" not in termination(tmp_path)
 
 
@@ -179,6 +185,8 @@ def test_told_to_stop_it_says_what_was_running_and_goes_on_later(toolkit: Path, 
             os.killpg(os.getpgid(child), signal.SIGKILL)
         process.communicate()
         assert termination(tmp_path) == {"v": 1, "running": "main/hang", "done": ["main/one"]}
+        assert not (tmp_path / "out/main/hang").exists(), "nothing of it is half kept"
+        assert not (tmp_path / "out/result.json").exists()
         (tmp_path / "child").unlink()
     code, _ = toolkits.run(toolkit, tmp_path)
     assert code == 0
