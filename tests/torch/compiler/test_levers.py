@@ -49,10 +49,16 @@ class Cut(nn.Module):
         print("in between")
         return torch.sigmoid(self.inner(y))
 
+class Sized(nn.Module):
+    """Another way for large batches: no one code is right for the whole range."""
+
+    def forward(self, x):
+        return torch.sin(x) * 2 if x.shape[0] > 6 else torch.cos(x)
+
 class Parts:
     def __init__(self, width):
         torch.manual_seed(3)
-        self.nested, self.pair, self.cut = Nested(width), Pair(), Cut()
+        self.nested, self.pair, self.cut, self.sized = Nested(width), Pair(), Cut(), Sized()
 
 def load(width: int, kind: str = "plain"):
     assert kind == "fancy"
@@ -81,7 +87,7 @@ def nested_bucket() -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """Mode, options, factory arguments, nested inputs, inputs of the user's own, a graph break with its gate."""
+    """Mode, options, factory arguments, nested inputs, inputs of the user's own, a graph break and a recompile with their gates."""
     return compile_job(
         tmp_path_factory.mktemp("tuned"), MODEL, "model:load",
         {"name": "nested", "path": "nested", "buckets": [nested_bucket()]},
@@ -93,13 +99,18 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Job:
             ],
         },
         {"name": "cut", "path": "cut", "buckets": [bucket("one", tensor(4, 16))]},
+        {
+            "name": "sized",
+            "path": "sized",
+            "buckets": [bucket("range", tensor("n", 16), dims=[{"name": "n", "min": 2, "max": 9}])],
+        },
         torch={
             "arguments": ARGUMENTS,
             "mode": "MaxAutotuneNoCudagraphs",
             "autotuneTimeoutSeconds": 1,  # that it tunes is seen elsewhere; each kernel tried takes seconds
             "options": [{"name": "epilogue_fusion", "value": "false"}, {"name": "max_fusion_size", "value": "8"}],
         },
-        keepIf={"minSpeedup": "0", "maxGraphBreaks": 0},
+        keepIf={"minSpeedup": "0", "maxGraphBreaks": 0, "maxRecompiles": 0},
     )  # fmt: skip
 
 
@@ -194,6 +205,17 @@ def test_a_graph_break_is_named_with_its_line_and_can_be_refused(tuned: Job) -> 
     assert "print" in graphs["breaks"][0]["reason"] + graphs["breaks"][0]["remedy"]
     (whole,) = tuned.report("nested", "nested")["graphs"]
     assert (whole["graphs"], whole["breaks"], whole["recompiles"]) == (1, [], 0)
+
+
+def test_recompiles_over_the_range_are_counted_and_can_be_refused(tuned: Job) -> None:
+    target = tuned.target("sized", "range")
+    assert (target["verdict"], target["reason"]) == ("Rejected", "RecompilesAboveMaximum"), target["message"]
+    (graphs,) = tuned.report("sized", "range")["graphs"]
+    assert (graphs["graphs"], graphs["breaks"]) == (1, [])
+    assert graphs["recompiles"] >= 1
+    assert f"compiled {graphs['recompiles']} times again" in target["message"]
+    # Why there is no package of it: to what the code holds the range.
+    assert "of n the code allows only" in target["message"]
 
 
 @pytest.mark.soak

@@ -30,6 +30,42 @@ def test_this_torch_has_all_that_is_needed() -> None:
     assert '"reason": null' in find()
 
 
+OLDER = """
+import json
+from preheat_compiler import features
+there = features._has
+features._has = lambda module, name: name != "cpp.march" and there(module, name)
+print(json.dumps(vars(features.find())))
+"""
+
+
+def test_a_torch_that_is_too_old_is_told_what_it_lacks_and_which_will_do() -> None:
+    env = {**os.environ, "PYTHONPATH": str(Path(preheat_compiler.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", OLDER], check=True, capture_output=True, text=True, env=env)
+    said = json.loads(done.stdout)
+    assert said["reason"] == "TorchUnsupported"
+    assert said["message"] == (
+        f"torch {said['version']} lacks torch._inductor.config.cpp.march (code for a class of CPUs). "
+        "Use torch 2.13 or later."
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "there"),
+    [
+        ("torch", "compile", True),
+        ("torch.export", "Dim", True),
+        ("torch._inductor.config", "cpp.march", True),
+        ("torch._inductor.config", "cpp.no_such_option", False),
+        ("torch.no_such_module", "compile", False),
+    ],
+)
+def test_what_is_needed_is_looked_for_and_not_guessed_from_a_version(module: str, name: str, there: bool) -> None:
+    from preheat_compiler.features import _has
+
+    assert _has(module, name) is there
+
+
 def test_a_missing_setuptools_is_named_with_the_remedy() -> None:
     said = find("setuptools")
     assert '"reason": "TorchUnsupported"' in said
