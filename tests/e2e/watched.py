@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import kit
 
 from e2e.traffic import said, traffic
+from lab.command import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,6 +133,7 @@ def row(seen: Watched, *, what: str, note: str) -> dict[str, Any]:
         "seen": " → ".join(seen.reasons),
         "note": note,
         "on": datetime.now(UTC).date().isoformat(),
+        "commit": run(["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"], timeout=30).strip(),
     }
 
 
@@ -152,7 +154,7 @@ def record(name: str, line: dict[str, Any]) -> None:
 def _page(lines: dict[str, dict[str, Any]]) -> str:
     rows = "\n".join(
         f"| {name} | {line['what']} | {line['answered']} | {line['failed']} | {line['cold']} | {line['slowest_ms']} | "
-        f"{'' if line['hot_seconds'] is None else line['hot_seconds']} | {line['seen']} | {line['note']} |"
+        f"{'' if line['hot_seconds'] is None else line['hot_seconds']} | {line['seen']} | {line['note']} | {line['commit']}, {line['on']} |"
         for name, line in lines.items()
     )
     return _HEAD + rows + "\n"
@@ -163,11 +165,11 @@ _HEAD = """# Roll-outs
 <!-- Written by tests/e2e/test_rollouts.py where PREHEAT_MEASURED names this folder. Do not edit. -->
 
 A Deployment with two replicas behind a Service, asked ten times a second, every request a connection of its own; a new pod
-before an old one goes. Each line is one roll-out on a real cluster, on the machine of [set-up.md](set-up.md).
+before an old one goes. Each line is one roll-out on a real cluster of one node with two cores, as in [set-up.md](set-up.md).
 *Cold*: answers of pods that had to do without what was compiled; such a pod is ready only after a first answer of its own, so
 nobody who asks waits for a compile. *Hot after*: from the change until both pods serve with the artifact. *Seen*: the
 reasons of the conditions `Ready` and `Degraded`, in order.
 
-| | what happens | answered | failed | cold | slowest, ms | hot after, s | seen | |
-|---|---|---|---|---|---|---|---|---|
+| | what happens | answered | failed | cold | slowest, ms | hot after, s | seen | | commit |
+|---|---|---|---|---|---|---|---|---|---|
 """
