@@ -11,8 +11,8 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: For a fresh process: one answer that must be right; prints what of torch's compiler was imported.
-ONE_ANSWER = """
+#: For a fresh process: one answer that must be right.
+RIGHT_ANSWER = """
 import sys, torch, nets
 net = nets.trap(seed=5)
 model = torch.compile(net)
@@ -20,6 +20,9 @@ x = torch.randn(4, 16)
 with torch.no_grad():
     error = (model(x)["y"] - net(x)["y"]).abs().max().item()
 assert error < 1e-4, error
+"""
+#: The same; prints what of torch's compiler was imported.
+ONE_ANSWER = f"""{RIGHT_ANSWER}
 print(sorted(name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))))
 """
 NEAR = {"rtol": 1e-4, "atol": 1e-5}

@@ -23,7 +23,7 @@ def manifest_key(world: World, kube: kit.Kube) -> str:
     model = kube.get("compiledmodel", "tiny")
     assert model is not None
     digest = next(r["manifest"] for r in model["status"]["revisions"] if r["image"] == world.image("tiny"))
-    return f"{world.tenant(kube.namespace)}/manifests/sha256/{digest.removeprefix('sha256:')}.json"
+    return world.manifest_key(kube.namespace, digest)
 
 
 def start(world: World, kube: kit.Kube, name: str, env: dict[str, str] | None = None) -> kit.Served:

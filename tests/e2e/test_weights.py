@@ -32,7 +32,7 @@ def test_new_weights_are_carried_over_without_compiling_and_pods_are_hot_with_th
         assert (new["cause"], new["hardware"][0]["carried"], new["image"]) == ("WeightsChanged", 1, image)
         assert new["manifest"] != before["manifest"]
         assert new["imageDigest"] == image.partition("@")[2]
-        old, fresh = (json.loads(world.read(key(world, kube, r["manifest"]))) for r in (before, new))
+        old, fresh = (world.manifest(kube.namespace, r["manifest"]) for r in (before, new))
         assert library(fresh) == library(old), "the same pieces: nothing was uploaded again"
         (log,) = (
             kube.run("logs", pod["metadata"]["name"], "-c", "compile")
@@ -46,10 +46,6 @@ def test_new_weights_are_carried_over_without_compiling_and_pods_are_hot_with_th
         kit.scale(kube, "tiny", 0)
         kube.run("patch", "compiledmodel", "tiny", "--type=merge", "-p", '{"spec": {"weights": null}}')
         kit.wait_ready_model(kube, "tiny", image=image)
-
-
-def key(world: World, kube: kit.Kube, digest: str) -> str:
-    return f"{world.tenant(kube.namespace)}/manifests/sha256/{digest.removeprefix('sha256:')}.json"
 
 
 def library(manifest: dict[str, object]) -> object:

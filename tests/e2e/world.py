@@ -6,6 +6,7 @@ Every breaking is a context manager that mends what it broke, also when the test
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -82,6 +83,15 @@ class World:
     def tenant(self, namespace: str) -> str:
         """The prefix of everything that the namespace has in the store."""
         return f"v1/{self.installed.cluster_id}.{namespace}"
+
+    def manifest_key(self, namespace: str, digest: str) -> str:
+        """Where the store keeps a manifest of the namespace."""
+        return f"{self.tenant(namespace)}/manifests/sha256/{digest.removeprefix('sha256:')}.json"
+
+    def manifest(self, namespace: str, digest: str) -> dict[str, Any]:
+        """A manifest of the namespace, as the store has it."""
+        found: dict[str, Any] = json.loads(self.read(self.manifest_key(namespace, digest)))
+        return found
 
     @contextlib.contextmanager
     def without_secret(self, kube: kit.Kube, name: str) -> Iterator[None]:

@@ -6,22 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import emulation
+from seen import RIGHT_ANSWER
 
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(platform.machine() != "x86_64", reason="CPU classes are of x86-64"),
 ]
 
-RUN = """
-import torch, nets
-net = nets.trap(seed=5)
-model = torch.compile(net)
-x = torch.randn(4, 16)
-with torch.no_grad():
-    error = (model(x)["y"] - net(x)["y"]).abs().max().item()
-assert error < 1e-4, error
-print(torch.backends.cpu.get_cpu_capability())
-"""
+RUN = f"{RIGHT_ANSWER}print(torch.backends.cpu.get_cpu_capability())"
 
 
 @pytest.mark.soak

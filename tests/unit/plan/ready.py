@@ -28,7 +28,8 @@ def compiled_in(world: Simulation, image_id: str) -> None:
 
 def served(world: Simulation) -> dict[str, str]:
     lines = index_text(models=[world.model], paused=False).models.splitlines()
-    return dict(line.split(" ")[0].removeprefix("vision|").split("=", 1) for line in lines if "|" in line)  # type: ignore[misc]
+    said = (line.split(" ")[0].removeprefix("vision|").partition("=") for line in lines if "|" in line)
+    return {image: manifest for image, _, manifest in said}
 
 
 def compile_image(job: dict[str, Any]) -> tuple[str, str]:
