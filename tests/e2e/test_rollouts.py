@@ -165,7 +165,8 @@ def test_09_the_store_is_gone_during_the_roll_out(world: World, stage: kit.Kube)
         with world.store_down():
             set_image(seen, image)
             wait_gated(stage, "tiny", image)
-            seen.wait_reason("StoreUnreachable")
+            # It compiles, and tries to publish for two minutes, before it says so.
+            seen.wait_reason("StoreUnreachable", timeout=900)
             assert len([p for p in pods_of(stage, "tiny", world.image("tiny")) if kit.is_ready(p)]) == 2
         seen.wait_all(image, 2)
         end(seen, "09", "S3 gone during the roll-out, and back", "tried again by itself; no pod gave up waiting")
@@ -205,12 +206,19 @@ def test_10_the_controller_is_killed_at_each_step(world: World, stage: kit.Kube)
 def test_11_the_controller_is_scaled_to_zero(world: World, stage: kit.Kube) -> None:
     image = world.image("tiny", VERSION="r11")
     with two_hot_pods(world, stage, rollout={"waitTimeoutSeconds": 20}) as seen:
+        jobs = jobs_ever(stage)
         with world.controller_down():
             set_image(seen, image)
             waiting = wait_gated(stage, "tiny", image)
             pods = seen.wait_all(image, 2, outcome="none")
             assert uids([waiting]) <= uids(pods)
-            assert all("within the 20 s" in said(pod, "injected") for pod in pods)
+            for pod in pods:
+                assert (said(pod, "manifest"), said(pod, "wait-seconds")) == ("none", "20")
+                assert "within the 20 s" in said(pod, "injected")
+            # Before anybody is there to compile for it.
+            stage.run("rollout", "undo", "deployment/tiny")
+            seen.wait_all(world.image("tiny"), 2)
+        assert jobs_ever(stage) == jobs
         end(
             seen,
             "11",
@@ -225,11 +233,12 @@ def test_13_undone_mid_way(world: World, stage: kit.Kube) -> None:
     with two_hot_pods(world, stage) as seen:
         before = uids(pods_of(stage, "tiny", first))
         set_image(seen, image)
-        wait_gated(stage, "tiny", image)
+        waiting = wait_gated(stage, "tiny", image)
         kit.wait_for("a Job for it", lambda: not no_active_job(stage), timeout=300)
         stage.run("rollout", "undo", "deployment/tiny")
         pods = seen.wait_all(first, 2)
         assert uids(pods) == before, "no old pod went for it"
+        assert not uids([waiting]) & uids(pods_of(stage, "tiny", image))
         kit.wait_for("no Job for it", lambda: no_active_job(stage), timeout=300)
         end(seen, "13", "`rollout undo` mid-way", "its Job is stopped; the old pods never went")
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import kit
 import pytest
 
-from e2e.traffic import gated, pods_of, rolling, said, traffic, wait_gated, wait_ready_pods
-from e2e.world import QUICK, jobs_ever
+from e2e.traffic import said, wait_gated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from e2e.world import World
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]
@@ -22,21 +18,6 @@ KEEP = {"keepIf": {"minSpeedup": "0"}}
 # Compiling by torch takes half a minute; where what the pod was given is the matter, it computes eagerly.
 EAGER = {"COMPILE": "0"}
 WAIT: dict[str, Any] = {"whenMissing": "Wait"}
-
-
-@contextlib.contextmanager
-def two_pods(world: World, kube: kit.Kube, **rollout: Any) -> Iterator[None]:
-    """The ready model's Deployment with two hot pods; and afterwards without, as other tests expect it."""
-    first = world.image("tiny")
-    kube.apply(kit.compiled_model("tiny", rollout=rollout, **KEEP))
-    kube.apply(rolling("tiny", first, replicas=2, env=QUICK))
-    wait_ready_pods(kube, "tiny", first, 2)
-    try:
-        yield
-    finally:
-        kube.apply(kit.compiled_model("tiny", **KEEP))
-        kube.apply(kit.deployment("tiny", first, label="tiny", replicas=0))
-        kit.scale(kube, "tiny", 0)
 
 
 def wait_index(kube: kit.Kube, words: str) -> None:
@@ -53,58 +34,6 @@ def first_install(kube: kit.Kube, image: str, *, env: dict[str, str] | None = No
     kube.apply(kit.compiled_model("tiny", **{"rollout": WAIT, **KEEP, **spec}))
     wait_index(kube, "tiny Wait ")
     kube.apply(kit.deployment("tiny", image, label="tiny", env=env))
-
-
-def test_with_the_controller_scaled_to_zero_the_server_lets_pods_go_on(world: World, ready: kit.Kube) -> None:
-    first, unseen = world.image("tiny"), world.image("tiny", VERSION="unseen")
-    with two_pods(world, ready, waitTimeoutSeconds=20), traffic(ready, "tiny", first) as requests:
-        wait_index(ready, "tiny Auto 20 ")
-        jobs = jobs_ever(ready)
-        with world.controller_down():
-            ready.run("set", "image", "deployment/tiny", f"server={unseen}")
-            waiting = wait_gated(ready, "tiny", unseen)
-            requests.wait_answers(20)
-            pods = wait_ready_pods(ready, "tiny", unseen, 2)
-            assert waiting["metadata"]["uid"] in [p["metadata"]["uid"] for p in pods]
-            for pod in pods:
-                assert (said(pod, "manifest"), said(pod, "wait-seconds")) == ("none", "20")
-                assert "within the 20 s" in said(pod, "injected")
-                assert kit.measure(ready, "tiny", pod, calls=5).outcome == "eager"
-            # Before anybody is there to compile for it.
-            ready.run("rollout", "undo", "deployment/tiny")
-            wait_ready_pods(ready, "tiny", first, 2)
-        assert requests.so_far()[1] == []
-        assert jobs_ever(ready) == jobs
-
-
-def test_undone_mid_way_nothing_is_left_of_the_new_image(world: World, ready: kit.Kube) -> None:
-    first, unseen = world.image("tiny"), world.image("tiny", VERSION="undone")
-    with two_pods(world, ready), traffic(ready, "tiny", first) as requests:
-        wait_index(ready, "tiny Auto ")
-        before = {p["metadata"]["uid"] for p in pods_of(ready, "tiny", first)}
-        ready.run("set", "image", "deployment/tiny", f"server={unseen}")
-        waiting = wait_gated(ready, "tiny", unseen)
-        kit.wait_for("a Job for it", lambda: ready.list("jobs", "preheat.dev/compiledmodel=tiny"), timeout=300)
-        # As an autoscaler would: old pods are added hot, and new ones wait.
-        ready.run("scale", "deployment", "tiny", "--replicas=3")
-        kit.wait_for(
-            "three old pods",
-            lambda: len([p for p in pods_of(ready, "tiny", first) if kit.is_ready(p)]) == 3,
-            timeout=300,
-        )
-        assert all(gated(pod) for pod in pods_of(ready, "tiny", unseen))
-        ready.run("rollout", "undo", "deployment/tiny")
-        pods = wait_ready_pods(ready, "tiny", first, 3)
-        assert before < {p["metadata"]["uid"] for p in pods}, "no old pod went for it"
-        assert waiting["metadata"]["uid"] not in [p["metadata"]["uid"] for p in pods]
-        kit.wait_for(
-            "no Job for it",
-            lambda: not [j for j in ready.list("jobs", "preheat.dev/compiledmodel=tiny") if j["status"].get("active")],
-            timeout=300,
-        )
-        for pod in pods:
-            assert kit.measure(ready, "tiny", pod, calls=5).outcome == "hot"
-        assert requests.so_far()[1] == []
 
 
 def test_a_pod_that_must_not_start_without_says_why_and_injection_is_not_paused(world: World, ready: kit.Kube) -> None:

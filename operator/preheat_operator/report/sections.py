@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from preheat_operator.report.graphs import graphs
 from preheat_operator.report.markup import element, rows
 from preheat_operator.report.read import number
+from preheat_operator.report.units import glance, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,6 +88,7 @@ def tables(report: Report) -> list[Element]:
             list(_errors(report)),
         ),
         ("Where time goes", "Watching costs time itself: shares are what to read.", list(_submodules(report))),
+        ("Graphs", "", list(graphs(report))),
         ("Compiling", "", [_stages(report, "compile"), _stages(report, "stages")]),
         ("Proofs", "", [_proofs(report)]),
         ("Environment", "", [_pairs(report.record("environment")), _fingerprint(report)]),
@@ -282,11 +285,6 @@ def _interval(figures: Record) -> str | None:
     return f"95 % interval {glance(float(low))} to {glance(float(high))}" if low and high else None
 
 
-def glance(value: float) -> str:
-    """Three digits, those at the end too: `1.40`, `350`, `2.10e-06`."""
-    return f"{value:#.3g}".removesuffix(".")
-
-
 def _against(figures: Record, name: str, unit: str) -> str | None:
     value = figures.decimal(name)
     return f"eager {glance(float(value))} {unit}" if value else None
@@ -298,13 +296,3 @@ def _cell(record: Record, name: str) -> str:
 
 def _percent(share: float | None) -> str:
     return "–" if share is None else f"{share * 100:.1f} %"
-
-
-def size(value: float | None) -> str:
-    """Bytes for people: `1.8 MiB`; empty when unknown."""
-    if value is None:
-        return ""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(value) >= scale:
-            return f"{value / scale:.1f} {unit}"
-    return f"{value:.0f} B"

@@ -70,6 +70,7 @@ def rows(report: Report) -> Iterator[Row]:
             if value := record.decimal("seconds"):
                 yield section, record.text(subject) or "" if subject else "", "", record.text(name) or "", value, "s"
     yield from _submodules(report)
+    yield from _graphs(report)
 
 
 def _speed(report: Report) -> Iterator[Row]:
@@ -94,6 +95,24 @@ def _submodules(report: Report) -> Iterator[Row]:
             for name, unit in (("selfMs", "ms"), ("share", ""), ("cumulative", "")):
                 if value := entry.decimal(name):
                     yield "submodules", f"{kind}: {entry.text('name') or ''}", inputs, name, value, unit
+
+
+def _graphs(report: Report) -> Iterator[Row]:
+    for record in report.records("graphs"):
+        for name in ("graphs", "recompiles"):
+            if value := record.decimal(name):
+                yield "graphs", "", "", name, value, ""
+        yield "graphs", "", "", "breaks", str(len(record.records("breaks"))), ""
+    for record in report.records("regions"):
+        first = next(iter(record.texts("paths")), "")
+        yield "regions", first, "", "blocks", str(len(record.texts("paths"))), ""
+        for name in ("seconds", "sizeBytes"):
+            if value := record.decimal(name):
+                yield "regions", first, "", name, value, "s" if name == "seconds" else "B"
+    for record in report.records("tuning"):
+        for name, unit in (("tuned", ""), ("untuned", ""), ("seconds", "s")):
+            if value := record.decimal(name):
+                yield "tuning", "", "", name, value, unit
 
 
 def _decimals(record: Record, name: str) -> list[str]:

@@ -79,6 +79,22 @@ def _kept() -> str:
     return json.dumps(_written(report, verdict="Kept", reason="Faster", tier="package", figures=figures))
 
 
+def cut() -> dict[str, Any]:
+    """The report of a target with graph breaks, regions, tuned kernels and random draws."""
+    breaks = [
+        {"where": "/app/model.py:12", "reason": "call of print", "remedy": "take it out of forward"},
+        {"where": "/app/model.py:37", "reason": "branch on a tensor", "remedy": "use torch.where"},
+    ]
+    paths = [f"blocks.{number}" for number in range(24)]
+    return kept(
+        graphs=[{"graphs": 3, "breaks": breaks, "recompiles": 2}],
+        package=[{"constants": 9, "files": [], "draws": ["aten.rand /app/model.py:9"]}],
+        regions=[{"paths": paths, "library": "region-0.so", "seconds": "4.100", "sizeBytes": 81234,
+                  "draws": ["aten.rand /app/model.py:9", "aten.bernoulli /app/model.py:30"]}],
+        tuning=[{"tuned": "6", "untuned": "2", "seconds": "12.500"}],
+    )  # fmt: skip
+
+
 def failed() -> dict[str, Any]:
     """The report of a target that ended before anything was measured."""
     return _written(Report(target="main/batch"), verdict="Failed", reason="FactoryFailed", tier=None, figures={})

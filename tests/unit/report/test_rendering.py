@@ -193,6 +193,35 @@ def test_why_a_tier_was_not_possible_is_told_with_file_and_line() -> None:
     assert page.marked["fallback"] == why
 
 
+def test_the_graphs_are_told_with_the_users_file_and_line() -> None:
+    content = reports.cut()
+    page = page_of(content)
+    (graphs,) = content["graphs"]
+    assert page.marked["graphs"].startswith("It is compiled in 3 graphs; 2 recompiles")
+    text = " ".join(page.texts)
+    for each in graphs["breaks"]:
+        assert all(each[name] in text for name in ("where", "reason", "remedy")), each
+    assert page.marked["draws"].splitlines() == ["aten.rand /app/model.py:9", "aten.bernoulli /app/model.py:30"]
+    assert "blocks.4 and 19 more" in text
+    assert "6 operations were tuned in 12.500 s; 2 have torch's own kernels" in text
+    rows = {(row["section"], row["subject"], row["measurement"]): row["value"] for row in rows_of(content)}
+    told = {"graphs": "3", "recompiles": "2", "breaks": "2"}
+    assert {name: rows["graphs", "", name] for name in told} == told
+    assert (rows["regions", "blocks.0", "blocks"], rows["regions", "blocks.0", "sizeBytes"]) == ("24", "81234")
+    assert (rows["tuning", "", "tuned"], rows["tuning", "", "seconds"]) == ("6", "12.500")
+
+
+def test_one_graph_and_none_are_told_as_such() -> None:
+    said = {
+        count: page_of(reports.kept(graphs=[{"graphs": count, "breaks": [], "recompiles": 0}])).marked["graphs"]
+        for count in (0, 1)
+    }
+    assert said == {
+        0: "torch.compile compiles nothing of it.",
+        1: "It is one graph, without a recompile over the bucket's whole range.",
+    }
+
+
 def test_a_target_that_failed_early_has_a_page_too() -> None:
     page = page_of(reports.failed())
     assert page.marked["verdict"] == "Failed"

@@ -1,0 +1,18 @@
+"""Figures for people: few digits, and units that fit."""
+
+from __future__ import annotations
+
+
+def glance(value: float) -> str:
+    """Three digits, those at the end too: `1.40`, `350`, `2.10e-06`."""
+    return f"{value:#.3g}".removesuffix(".")
+
+
+def size(value: float | None) -> str:
+    """Bytes for people: `1.8 MiB`; empty when unknown."""
+    if value is None:
+        return ""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if abs(value) >= scale:
+            return f"{value / scale:.1f} {unit}"
+    return f"{value:.0f} B"
