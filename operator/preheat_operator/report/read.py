@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,8 @@ MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
 """A report of a range with graph breaks has some 50 KB."""
 MAX_RECORDS: Final = 500
 MAX_TEXT: Final = 2000
+LARGEST: Final = 1e18
+"""No measurement is beyond it (an exabyte, thirty thousand million years), and plots are drawn of what is not."""
 
 
 class ReportError(ValueError):
@@ -102,14 +105,17 @@ class Report(Record):
 
 
 def number(value: object) -> float | None:
-    """A finite number from a decimal string or a JSON number, else None."""
+    """A number from a decimal string or a JSON number, finite and no larger than `LARGEST`, else None."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
         result = float(value) if len(str(value)) <= 64 else math.nan
     except (ValueError, OverflowError):
         return None
-    return result if math.isfinite(result) else None
+    if not abs(result) <= LARGEST:
+        return None
+    # Numbers so small that one divided by them is infinite are nothing to a plot.
+    return result if abs(result) >= sys.float_info.min else 0.0
 
 
 def clean(text: str) -> str:

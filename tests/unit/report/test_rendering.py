@@ -253,6 +253,24 @@ def test_no_text_is_a_formula_in_a_spreadsheet(formula: str) -> None:
     assert not rows[0]["module"].startswith(("=", "+", "-", "@", "\t"))
 
 
+@pytest.mark.parametrize("odd", [1e308, -1e308, 1e200, 1e19, 1e18, 1e-300, 5e-324, 0, -1])
+def test_a_figure_that_is_none_costs_its_plot_and_not_the_page(odd: float) -> None:
+    content = reports.kept()
+    for record in content["speed"]:
+        for kind in ("eager", "compiled"):
+            record[f"{kind}QuantilesMs"][50:] = [odd] * 51
+            record[f"{kind}P50Ms"] = odd
+    for record in content["firstAnswers"]:
+        record["served"] = record["eager"] = [odd]
+    for record in content["submodules"]:
+        record["entries"][0]["share"] = odd
+    for record in content["memory"]:
+        record["peakBytes"] = odd
+    page = page_of(content)
+    assert page.marked["verdict"] == "Kept"
+    assert ("first-answer" in page.marked) == (abs(odd) <= 1e18)
+
+
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
