@@ -1,9 +1,7 @@
-"""The session's API server, shared by every test that asks for one, with Preheat's CRDs in it."""
+"""The API server of a folder's tests, with Preheat's CRDs in it."""
 
 from __future__ import annotations
 
-import atexit
-import functools
 import shutil
 import tempfile
 import time
@@ -17,7 +15,7 @@ from apiserver.server import ApiServer, start
 from preheat_operator.api.crds import compiled_model_crd, compiled_model_index_crd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = """
@@ -44,30 +42,20 @@ def example() -> dict[str, Any]:
     return yaml.safe_load(EXAMPLE)  # type: ignore[no-any-return]
 
 
-@functools.cache
-def _shared() -> ApiServer:
+@pytest.fixture(scope="package")
+def apiserver() -> Iterator[ApiServer]:
+    """A real API server that knows Preheat's CRDs, for the tests of one folder: one that idles costs the others."""
     folder = Path(tempfile.mkdtemp(prefix="preheat-apiserver-"))
     server = start(folder)
-
-    def stop() -> None:
+    try:
+        server.apply(compiled_model_crd(), compiled_model_index_crd())
+        for plural in ("compiledmodels", "compiledmodelindices"):
+            path = f"/apis/preheat.dev/v1alpha1/{plural}"
+            eventually(lambda path=path: server.request("GET", path).ok, what="the CRDs are served")
+        yield server
+    finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(stop)
-    server.apply(compiled_model_crd(), compiled_model_index_crd())
-    eventually(
-        lambda: server.request("GET", "/apis/preheat.dev/v1alpha1/compiledmodels").ok, what="the CRDs are served"
-    )
-    eventually(
-        lambda: server.request("GET", "/apis/preheat.dev/v1alpha1/compiledmodelindices").ok, what="the CRDs are served"
-    )
-    return server
-
-
-@pytest.fixture(scope="session")
-def apiserver() -> ApiServer:
-    """A real API server that knows Preheat's CRDs."""
-    return _shared()
 
 
 def eventually(condition: Callable[[], bool], *, what: str, seconds: float = 60) -> None:

@@ -8,6 +8,7 @@ import kit
 import pytest
 
 from e2e.traffic import said, wait_gated
+from e2e.world import EAGER
 
 if TYPE_CHECKING:
     from e2e.world import World
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
 KEEP = {"keepIf": {"minSpeedup": "0"}}
-# Compiling by torch takes half a minute; where what the pod was given is the matter, it computes eagerly.
-EAGER = {"COMPILE": "0"}
 WAIT: dict[str, Any] = {"whenMissing": "Wait"}
 
 

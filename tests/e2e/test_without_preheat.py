@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING, Any
 import kit
 import pytest
 
-from e2e.world import QUICK
+from e2e.world import EAGER, QUICK
 
 if TYPE_CHECKING:
     from e2e.world import World
 
 pytestmark = pytest.mark.cluster
-
-
-# Compiling by torch takes half a minute; where what the pod was given is the matter, it computes eagerly.
-EAGER = {"COMPILE": "0"}
 
 
 def pod_of(kube: kit.Kube, app: str) -> dict[str, Any]:

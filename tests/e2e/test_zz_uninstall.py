@@ -9,7 +9,7 @@ import kit
 import pytest
 
 from e2e.traffic import said, wait_gated
-from e2e.world import jobs_ever
+from e2e.world import EAGER, jobs_ever
 
 if TYPE_CHECKING:
     from e2e.world import World
@@ -31,7 +31,7 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
     kit.wait_for(
         "the index", lambda: "Wait" in (kube.get("compiledmodelindex", "preheat") or {}).get("models", ""), timeout=300
     )
-    kube.apply(kit.deployment("tiny", image, label="tiny"))
+    kube.apply(kit.deployment("tiny", image, label="tiny", env=EAGER))
     waiting = wait_gated(kube, "tiny", image)
     kit.wait_for(
         "a running compile pod",
@@ -53,7 +53,7 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
         released = kit.wait_ready_pod(kube, "tiny")
         assert released["metadata"]["uid"] == waiting["metadata"]["uid"]
         assert "uninstalled" in said(released, "injected")
-        kube.apply(kit.deployment("tiny", image, name="later", label="tiny"))
+        kube.apply(kit.deployment("tiny", image, name="later", label="tiny", env=EAGER))
         later = kit.wait_ready_pod(kube, "later")
         assert "initContainers" not in later["spec"]
         kinds = ",".join([*CLUSTER_SCOPED, "compiledmodelindices"])

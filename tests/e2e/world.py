@@ -44,6 +44,8 @@ def wait_degraded(kube: kit.Kube, reason: str, *, timeout: float) -> dict[str, A
 
 # Where what torch's own torch.compile does is not the matter, it need not take half a minute.
 QUICK = {"PREHEAT_SERVING": "onMiss=Eager"}
+# Where only what the pod was given is the matter, it computes eagerly: compiling by torch takes half a minute.
+EAGER = {"COMPILE": "0"}
 # As in the image of tiny: beside threads that spin while they wait, those that sleep get no turn.
 CALM = {"OMP_WAIT_POLICY": "PASSIVE"}
 

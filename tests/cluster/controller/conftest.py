@@ -14,7 +14,7 @@ from cluster.controller.controlplane import Process, World, kubeconfig_of, start
 from preheat_operator.api.crds import compiled_model_crd, compiled_model_index_crd
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def controlplane() -> Iterator[ApiServer]:
     """An API server with Preheat's CRDs and accounts and a controller manager; no node."""
     folder = Path(tempfile.mkdtemp(prefix="preheat-controlplane-"))
@@ -34,7 +34,7 @@ def controlplane() -> Iterator[ApiServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kubeconfig(controlplane: ApiServer) -> Path:
     """What lets a process in as the controller's service account: it may do what the chart gives it, and no more."""
     return kubeconfig_of(controlplane, chart.NAMESPACE, "preheat-controller")
@@ -48,7 +48,7 @@ def world(controlplane: ApiServer) -> World:
     return world
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def controller(controlplane: ApiServer, kubeconfig: Path) -> Iterator[Process]:
     """The controller as a process of its own, not yet started."""
     with socket.socket() as health, socket.socket() as metrics:
