@@ -20,7 +20,7 @@ pytest_plugins = ("lab.fixtures",)
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # No deadline: how long an example takes says something about the machine only. Hypothesis prints what reproduces a failure.
-settings.register_profile("gate", deadline=None, print_blob=True)
+settings.register_profile("gate", deadline=None, print_blob=True, max_examples=50)
 settings.register_profile("soak", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("gate")
 

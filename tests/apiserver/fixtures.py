@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from apiserver.server import ApiServer, start
+from folders import of_folder
 from preheat_operator.api.crds import compiled_model_crd, compiled_model_index_crd
 
 if TYPE_CHECKING:
@@ -42,9 +44,14 @@ def example() -> dict[str, Any]:
     return yaml.safe_load(EXAMPLE)  # type: ignore[no-any-return]
 
 
-@pytest.fixture(scope="package")
-def apiserver() -> Iterator[ApiServer]:
-    """A real API server that knows Preheat's CRDs, for the tests of one folder: one that idles costs the others."""
+@pytest.fixture(scope="module")
+def apiserver(request: pytest.FixtureRequest) -> ApiServer:
+    """A real API server that knows Preheat's CRDs, for the tests of one folder."""
+    return of_folder(request, _running)
+
+
+@contextlib.contextmanager
+def _running() -> Iterator[ApiServer]:
     folder = Path(tempfile.mkdtemp(prefix="preheat-apiserver-"))
     server = start(folder)
     try:

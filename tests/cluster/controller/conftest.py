@@ -1,3 +1,4 @@
+import contextlib
 import secrets
 import shutil
 import socket
@@ -11,12 +12,18 @@ from apiserver import chart
 from apiserver.fixtures import eventually
 from apiserver.server import ApiServer, start
 from cluster.controller.controlplane import Process, World, kubeconfig_of, start_controller_manager
+from folders import of_folder
 from preheat_operator.api.crds import compiled_model_crd, compiled_model_index_crd
 
 
-@pytest.fixture(scope="package")
-def controlplane() -> Iterator[ApiServer]:
+@pytest.fixture(scope="module")
+def controlplane(request: pytest.FixtureRequest) -> ApiServer:
     """An API server with Preheat's CRDs and accounts and a controller manager; no node."""
+    return of_folder(request, _running)
+
+
+@contextlib.contextmanager
+def _running() -> Iterator[ApiServer]:
     folder = Path(tempfile.mkdtemp(prefix="preheat-controlplane-"))
     server = start(folder)
     try:
@@ -34,7 +41,7 @@ def controlplane() -> Iterator[ApiServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def kubeconfig(controlplane: ApiServer) -> Path:
     """What lets a process in as the controller's service account: it may do what the chart gives it, and no more."""
     return kubeconfig_of(controlplane, chart.NAMESPACE, "preheat-controller")
@@ -48,7 +55,7 @@ def world(controlplane: ApiServer) -> World:
     return world
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def controller(controlplane: ApiServer, kubeconfig: Path) -> Iterator[Process]:
     """The controller as a process of its own, not yet started."""
     with socket.socket() as health, socket.socket() as metrics:

@@ -71,7 +71,7 @@ def run(
             list(pool.map(lambda pair: pair[0].play(pair[1]), zip(players, sequences, strict=True)))
         try:
             # Until it serves, nothing changes either.
-            eventually(lambda: process.healthy, what="the controller serves")
+            eventually(lambda: process.healthy, what="the controller serves", seconds=300)
             come_to_rest(players, mirror, patience=patience)
         finally:
             print(process.log[-20_000:])
@@ -79,7 +79,7 @@ def run(
         process.kill()
         before, events = mirror.versions(), event_versions(server, prefix)
         process.start()
-        eventually(lambda: process.healthy, what="another controller serves")
+        eventually(lambda: process.healthy, what="another controller serves", seconds=300)
         time.sleep(quiet)
         after = mirror.versions()
         changed = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
