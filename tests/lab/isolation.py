@@ -24,8 +24,6 @@ from lab.command import EndedError, LabError, run, wait_for
 from lab.layout import EMPTIED, OVERLAID, Layout, SecondLayout
 
 _CGROUPS = Path("/sys/fs/cgroup")
-# The pods of a lab go before what runs beside it, ten to one, under version 1 and 2: all of them weigh as one process otherwise.
-_FIRST = {"cpu.shares": "10240", "cpu.weight": "1000"}
 
 
 def make(layout: Layout) -> None:
@@ -199,9 +197,6 @@ def _make_cgroups(layout: Layout) -> None:
         elif top.name == "cpuset":  # version 1: a new cpuset is empty, and nothing can run in an empty one
             for setting in ("cpuset.cpus", "cpuset.mems"):
                 (group / setting).write_text((top / setting).read_text())
-        for setting, value in _FIRST.items():
-            if (group / setting).exists():
-                (group / setting).write_text(value)
 
 
 def _enable_controllers(group: Path) -> None:
