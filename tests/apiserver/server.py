@@ -5,9 +5,7 @@ Requests are plain HTTPS: a test sees exactly what the API server answers, also 
 
 from __future__ import annotations
 
-import ctypes
 import json
-import signal
 import socket
 import ssl
 import subprocess
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from children import die_with_parent
 from lab.binaries import Binaries
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 ADMIN = "admin"
 _BOOT_SECONDS = 90
-_PR_SET_PDEATHSIG = 1
 _PARALLEL = {"POST": "application/json", "PUT": "application/json", "PATCH": "application/merge-patch+json"}
 
 
@@ -205,14 +203,9 @@ def _await_ready(server: ApiServer) -> None:
     raise AssertionError(f"the API server did not become ready in {_BOOT_SECONDS} s; see {server.folder}")
 
 
-def _die_with_parent() -> None:
-    """A test process that is killed must not leave an API server behind."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def _spawn(folder: Path, name: str, command: list[str]) -> subprocess.Popen[bytes]:
     with (folder / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=_die_with_parent)
+        return subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
 
 
 def _free_ports(count: int) -> list[int]:

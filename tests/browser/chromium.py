@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from children import die_with_parent
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -105,6 +107,7 @@ def browser(profile: Path, *arguments: str) -> Iterator[Browser]:
     process = subprocess.Popen(
         ["unshare", "--net", "bash", "-c", script, "bash", *words], pass_fds=(to_browser, from_browser),
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        preexec_fn=die_with_parent,
     )  # fmt: skip
     for end in (to_browser, from_browser):
         os.close(end)

@@ -43,8 +43,6 @@ def deployed(kube: kit.Kube, name: str) -> dict[str, Any]:
     return template
 
 
-# Long; of the two examples the other one gates, which has a verdict more.
-@pytest.mark.soak
 def test_an_image_classifier_starts_hot(world: World, kube: kit.Kube) -> None:
     image = world.image("vision")
     eager = kit.start_one(kube, "vision", image, label="", env={"COMPILE": "0", **SHOW_IMPORTS}, name="eager", calls=5)

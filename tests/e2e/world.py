@@ -67,7 +67,7 @@ class World:
         """The example's image, by digest; other build arguments make another image of the same model."""
         key = (example, tuple(sorted(args.items())))
         if key not in self._images:
-            self._images[key] = self.lab.example_image(example, args).pinned
+            self._images[key] = self.lab.example_image(example, args, cached=True).pinned
         return self._images[key]
 
     # --- namespaces ---

@@ -105,9 +105,9 @@ class Lab:
         """See :func:`lab.install.prepare_namespace`."""
         install.prepare_namespace(self, name)
 
-    def example_image(self, example: str, args: Mapping[str, str] | None = None) -> Image:
+    def example_image(self, example: str, args: Mapping[str, str] | None = None, *, cached: bool = False) -> Image:
         """See :func:`lab.install.example_image`."""
-        return install.example_image(self, example, args)
+        return install.example_image(self, example, args, cached=cached)
 
     def environment(self) -> dict[str, str]:
         """What a program needs in order to use this lab, as environment variables."""

@@ -16,7 +16,7 @@ import yaml
 from lab import daemons
 from lab.command import LabError, run, wait_for
 from lab.isolation import inside
-from lab.paths import tool
+from lab.paths import cache_root, tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PODS = "10.244.0.0/16"
 PARTS = ("containerd", "kubelet", "kube-proxy")
+# As in cached/Dockerfile.
+COMPILES = "/var/cache/compiles"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +42,9 @@ class Node:
     def name(self) -> str:
         return self.layout.node_name
 
-    def start(self, *, pause: str, base: Path | None = None) -> None:
-        """Starts the node's parts. Returns when the node is Ready (about 6 s).
-
-        ``pause`` is the image of pod sandboxes, ``base`` a file with what every container begins with (an OCI
-        runtime's config.json) instead of containerd's default.
-        """
-        self._configure(pause, base)
+    def start(self, *, pause: str) -> None:
+        """Starts the node's parts. Returns when the node is Ready (about 6 s). ``pause`` is the image of pod sandboxes."""
+        self._configure(pause)
         self.start_containerd()
         self.start_kubelet()
         # kube-proxy ends when the node's addresses change after its start, so the Node must exist first.
@@ -173,7 +171,34 @@ class Node:
 
         wait_for(what, probe, seconds=seconds, hint=f"See {self.layout.logs}/kubelet.log.")
 
-    def _configure(self, pause: str, base: Path | None) -> None:
+    def mounts(self) -> dict[str, Path]:
+        """What each container of the node has mounted beside its own: the place there, and here what is there.
+
+        Only images that are made for it use the cache of compiler output.
+        """
+        compiles = cache_root() / "compiles"
+        compiles.mkdir(exist_ok=True)
+        # Pods run as whatever user they like.
+        compiles.chmod(0o1777)
+        return {COMPILES: compiles}
+
+    def _base(self) -> Path:
+        """A file with what containers begin with (an OCI runtime's config.json): containerd's own default, and the mounts."""
+        base = json.loads(run([str(self.binaries.containerd / "ctr"), "oci", "spec"], timeout=30))
+        base["mounts"] += [
+            {
+                "destination": there,
+                "type": "bind",
+                "source": str(here),
+                "options": ["bind", "ro" if here.is_file() else "rw"],
+            }
+            for there, here in self.mounts().items()
+        ]
+        path = self.layout.root / "base.json"
+        path.write_text(json.dumps(base))
+        return path
+
+    def _configure(self, pause: str) -> None:
         root = self.layout.root
         cni = root / "cni"
         cni.mkdir(exist_ok=True)
@@ -191,11 +216,11 @@ class Node:
         (hosts / "hosts.toml").write_text(
             f'server = "{address}"\n[host."{address}"]\n  capabilities = ["pull", "resolve"]\n'
         )
-        (root / "containerd.toml").write_text(_containerd_toml(self.layout, pause, base))
+        (root / "containerd.toml").write_text(_containerd_toml(self.layout, pause, self._base()))
         (root / "kubelet.yaml").write_text(yaml.safe_dump(_kubelet_configuration(self.layout)))
 
 
-def _containerd_toml(layout: Layout, pause: str, base: Path | None) -> str:
+def _containerd_toml(layout: Layout, pause: str, base: Path) -> str:
     root = layout.root
     runc = next((path for path in ("/usr/sbin/runc", "/usr/bin/runc") if os.access(path, os.X_OK)), None)
     if runc is None:
@@ -220,7 +245,7 @@ bin_dirs = ["/usr/lib/cni"]
 conf_dir = "{root}/cni"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
-{f'base_runtime_spec = "{base}"' if base else ""}
+base_runtime_spec = "{base}"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
 BinaryName = "{runc}"
 """

@@ -7,13 +7,11 @@ container of the second node sees another /proc/cpuinfo, as lxcfs would give it,
 from __future__ import annotations
 
 import contextlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab import daemons, isolation, layout, pki
-from lab.command import run
 from lab.node import PARTS, Node
 from lab.progress import step
 
@@ -44,14 +42,9 @@ class SecondNode(Node):
         # In place: what containers see is this file, not whichever one has its name.
         self._cpuinfo.write_text("\n".join(lines) + "\n")
 
-    def base(self) -> Path:
-        """A file with what its containers begin with: containerd's own default, and the other CPU."""
-        default = json.loads(run([str(self.binaries.containerd / "ctr"), "oci", "spec"], timeout=30))
-        mount = {"destination": str(_CPUINFO), "type": "bind", "source": str(self._cpuinfo), "options": ["bind", "ro"]}
-        default["mounts"].append(mount)
-        path = self.layout.root / "base.json"
-        path.write_text(json.dumps(default))
-        return path
+    def mounts(self) -> dict[str, Path]:
+        """As on any node, and the other CPU."""
+        return {**super().mounts(), str(_CPUINFO): self._cpuinfo}
 
 
 @contextlib.contextmanager
@@ -66,7 +59,7 @@ def second_node(lab: Lab) -> Iterator[SecondNode]:
             isolation.join(place)
             pki.join(place)
             node.seem(lambda flags: flags)
-            node.start(pause=lab.images.pause().tagged, base=node.base())
+            node.start(pause=lab.images.pause().tagged)
         yield node
     finally:
         node.delete()

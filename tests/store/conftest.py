@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from children import die_with_parent
+from folders import of_folder
 from preheat_operator.cli.stores import StoreLocation
 from preheat_operator.store.client import make_client
 from store.both import AWS, Either
@@ -39,9 +43,15 @@ def _credentials(folder: Path, name: str, secret: str | None = None) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    home = tmp_path_factory.mktemp("s3")
+@pytest.fixture(scope="module")
+def s3(request: pytest.FixtureRequest) -> S3Server:
+    """The S3 server of this folder's tests."""
+    return of_folder(request, _running)
+
+
+@contextlib.contextmanager
+def _running() -> Iterator[S3Server]:
+    home = Path(tempfile.mkdtemp(prefix="preheat-s3-"))
     weed = shutil.which("weed") or str(Path(sys.executable).parent / "weed")
     identities = [
         {
@@ -64,7 +74,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
                 "-ip.bind=127.0.0.1", "-volume.max=20", "-master.volumeSizeLimitMB=512",
                 "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0", *arguments,
             ],
-            stdout=log, stderr=subprocess.STDOUT, cwd=home,
+            stdout=log, stderr=subprocess.STDOUT, cwd=home, preexec_fn=die_with_parent,
         )  # fmt: skip
     server = S3Server(
         endpoint=f"http://127.0.0.1:{ports['s3']}",
@@ -79,6 +89,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         # Nothing in it is worth a graceful end, which takes half a minute.
         process.kill()
         process.wait(10)
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def _wait_ready(server: S3Server, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -6,10 +6,8 @@ pods is written by the tests, because no node is there to run them.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -21,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from apiserver.fixtures import eventually
+from children import die_with_parent
 from lab.binaries import Binaries
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def start_controller_manager(server: ApiServer) -> None:
         "--bind-address", "127.0.0.1", "--secure-port", "0",
     ]  # fmt: skip
     with (server.folder / "controller-manager.log").open("wb") as log:
-        server.processes.append(subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=_die_with_parent))
+        server.processes.append(subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent))
 
 
 def kubeconfig_of(server: ApiServer, namespace: str, account: str) -> Path:
@@ -106,7 +105,7 @@ class Process:
         env["PYTHONPATH"] = f"{REPOSITORY / 'operator'}:{REPOSITORY / 'compiler_job'}"
         with (self.server.folder / "controller.log").open("ab") as log:
             command = [sys.executable, "-m", "preheat_operator.controller"]
-            self.process = subprocess.Popen(command, env=env, stdout=log, stderr=log, preexec_fn=_die_with_parent)
+            self.process = subprocess.Popen(command, env=env, stdout=log, stderr=log, preexec_fn=die_with_parent)
 
     def kill(self) -> None:
         """End it as a node failure would."""
@@ -368,8 +367,3 @@ def _ended(
 
 def _names(pod: dict[str, Any]) -> list[str]:
     return [c["name"] for c in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"])]
-
-
-def _die_with_parent() -> None:
-    """A test process that is killed must leave no process behind."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from children import die_with_parent
 from lab.paths import REPOSITORY
 from lab.venv import packages
 
@@ -78,6 +79,7 @@ class Site:
             server = subprocess.Popen(
                 [sys.executable, "-m", *(word.format(socket=place) for word in words)],
                 cwd=self.folder, env={**self.environment, **env}, stdout=file, stderr=file, start_new_session=True,
+                preexec_fn=die_with_parent,
             )  # fmt: skip
         try:
             yield place
