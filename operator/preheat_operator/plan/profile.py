@@ -19,7 +19,7 @@ from preheat_operator.plan.capacity import Wait, waiting
 from preheat_operator.plan.objects import JobState, JobView, PodView
 from preheat_operator.plan.retry import POLICIES, may_retry, not_before
 from preheat_operator.plan.termination import Published, TargetName, plain
-from preheat_operator.plan.verdicts import GaveUp, RetryCause, TryAgain, outcome
+from preheat_operator.plan.verdicts import GaveUp, RetryCause, TryAgain, outcome, so_far
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,8 +117,10 @@ def step(
             stop=(*older, job), notes=(wait_note(wait),),
         )  # fmt: skip
     entry = entry.model_copy(update={"state": HardwareState.COMPILING})
+    lost = so_far(job, seen.pods.get(job.uid, ()))
+    notes = [retry_note(lost)] if lost is not None and POLICIES[lost.cause].needs_person else []
     return Step(
-        entry=entry, targets=tuple(verdicts), stop=older, notes=() if wait is None else (wait_note(wait),),
+        entry=entry, targets=tuple(verdicts), stop=older, notes=(*notes, *((wait_note(wait),) if wait else ())),
         look_again_at=None if wait is None else wait.look_again_at,
     )  # fmt: skip
 

@@ -97,6 +97,18 @@ def outcome(job: JobView, pods: Sequence[PodView]) -> Outcome:
     )
 
 
+def so_far(job: JobView, pods: Sequence[PodView]) -> TryAgain | None:
+    """Why the last pod that a running Job lost has no result; None while it lost none.
+
+    A Job replaces a pod by itself, and each may take minutes to find out that, say, the store is still down.
+    """
+    for pod in sorted(pods, key=lambda pod: (pod.created_at, pod.name), reverse=True):
+        if pod.phase == "Failed":
+            ending = _failed_pod(job, pod)
+            return ending if isinstance(ending, TryAgain) else None
+    return None
+
+
 def waiting_for_image(pod: PodView) -> str | None:
     """Why an image of the pod cannot be pulled, in words; None when that is not what it waits for."""
     for container in pod.containers.values():

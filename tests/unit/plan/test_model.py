@@ -168,6 +168,39 @@ def test_the_store_is_tried_again_later_and_later_and_then_no_more(reason: str, 
     assert world.status["revisions"][0]["state"] == "Failed"
 
 
+@pytest.mark.parametrize(
+    ("container", "code", "message", "says"),
+    [
+        ("publish", 1, complaint("StoreUnreachable"), ("True", "StoreUnreachable")),
+        ("compile", 137, "", ("False", "AsExpected")),
+    ],
+)
+def test_what_a_person_must_repair_is_told_while_the_job_tries_again_by_itself(
+    container: str, code: int, message: str, says: tuple[str, str]
+) -> None:
+    world = Simulation()
+    world.settle()
+    (job,) = world.open_jobs()
+    (pod,) = world.pods.values()
+    world.end(job, ok=False, ends={container: (code, "Error", message)})
+    # The Job controller has not given up: it replaces the pod.
+    job["status"]["conditions"] = []
+    name = f"{pod['metadata']['name']}-again"
+    world.pods[name] = {
+        "metadata": {**pod["metadata"], "name": name, "uid": name, "creationTimestamp": "2031-01-01T00:00:00Z"},
+        "status": {"phase": "Running", "containerStatuses": [{"name": "toolkit", "state": {"running": {}}}]},
+    }
+    world.settle()
+    assert len(world.made) == 1
+    assert world.condition("Degraded") == says
+    assert world.condition("Progressing")[0] == "True"
+    world.pods.pop(pod["metadata"]["name"])
+    world.publish(job, digest("a"), KEPT)
+    world.settle()
+    assert world.condition("Ready")[0] == "True"
+    assert world.condition("Degraded") == ("False", "AsExpected")
+
+
 def test_a_kill_for_memory_leaves_out_the_target_that_was_running() -> None:
     world = Simulation(body=spec(buckets=("one", "two")))
     world.settle()
