@@ -144,7 +144,8 @@ def wait_ready_model(
         if model is None:
             return None
         progress = condition(model, "Progressing")
-        say(f"{progress.get('reason', '')}: {progress.get('message', '')}")
+        if progress:
+            say(f"{progress['reason']}: {progress['message']}")
         if tell and progress.get("status") == "True":
             say(compile_log_line(kube, name))
         observed = (model.get("status") or {}).get("observedGeneration") == model["metadata"]["generation"]
