@@ -47,11 +47,12 @@ def example() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def apiserver(request: pytest.FixtureRequest) -> ApiServer:
     """A real API server that knows Preheat's CRDs, for the tests of one folder."""
-    return of_folder(request, _running)
+    return of_folder(request, running)
 
 
 @contextlib.contextmanager
-def _running() -> Iterator[ApiServer]:
+def running() -> Iterator[ApiServer]:
+    """A real API server that knows Preheat's CRDs."""
     folder = Path(tempfile.mkdtemp(prefix="preheat-apiserver-"))
     server = start(folder)
     try:

@@ -76,7 +76,7 @@ _STORE_COMPLAINTS = {
 
 def outcome(job: JobView, pods: Sequence[PodView]) -> Outcome:
     """How a finished Job ended. `pods` are the Job's own."""
-    ordered = sorted(pods, key=lambda pod: (pod.created_at, pod.name), reverse=True)
+    ordered = _newest_first(pods)
     if job.state == JobState.SUCCEEDED:
         for pod in ordered:
             published = read_publish(_container(pod, names.CONTAINER_PUBLISH).message)
@@ -102,7 +102,7 @@ def so_far(job: JobView, pods: Sequence[PodView]) -> TryAgain | None:
 
     A Job replaces a pod by itself, and each may take minutes to find out that, say, the store is still down.
     """
-    for pod in sorted(pods, key=lambda pod: (pod.created_at, pod.name), reverse=True):
+    for pod in _newest_first(pods):
         if pod.phase == "Failed":
             ending = _failed_pod(job, pod)
             return ending if isinstance(ending, TryAgain) else None
@@ -117,6 +117,10 @@ def waiting_for_image(pod: PodView) -> str | None:
             image = pod.images.get(container.name, "")
             return f"{container.waiting_reason}: image {image!r} of container {container.name!r}: {why}"
     return None
+
+
+def _newest_first(pods: Sequence[PodView]) -> list[PodView]:
+    return sorted(pods, key=lambda pod: (pod.created_at, pod.name), reverse=True)
 
 
 def _deadline(job: JobView, pods: Sequence[PodView]) -> Outcome:

@@ -1,19 +1,16 @@
 import contextlib
 import secrets
-import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from apiserver import chart
-from apiserver.fixtures import eventually
-from apiserver.server import ApiServer, start
+from apiserver.fixtures import running
+from apiserver.server import ApiServer
 from cluster.controller.controlplane import Process, World, kubeconfig_of, start_controller_manager
 from folders import of_folder
-from preheat_operator.api.crds import compiled_model_crd, compiled_model_index_crd
 
 
 @pytest.fixture(scope="module")
@@ -24,21 +21,12 @@ def controlplane(request: pytest.FixtureRequest) -> ApiServer:
 
 @contextlib.contextmanager
 def _running() -> Iterator[ApiServer]:
-    folder = Path(tempfile.mkdtemp(prefix="preheat-controlplane-"))
-    server = start(folder)
-    try:
-        server.apply(compiled_model_crd(), compiled_model_index_crd())
-        for plural in ("compiledmodels", "compiledmodelindices"):
-            path = f"/apis/preheat.dev/v1alpha1/{plural}"
-            eventually(lambda path=path: server.request("GET", path).ok, what="the CRDs are served")
+    with running() as server:
         server.namespace(chart.NAMESPACE)
         kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
         server.apply(*(document for document in chart.render() if document["kind"] in kinds))
         start_controller_manager(server)
         yield server
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
