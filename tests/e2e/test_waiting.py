@@ -69,16 +69,17 @@ def _restarts(kube: kit.Kube, app: str) -> int:
     )
 
 
-def test_a_compile_that_fails_lets_its_pods_go_on_as_they_are(world: World, kube: kit.Kube) -> None:
+def test_a_compile_that_fails_lets_its_pods_go_on_told_why(world: World, kube: kit.Kube) -> None:
     model = kit.compiled_model("tiny")["spec"]["torch"]
     model["modules"][0]["path"] = "not.there"
     first_install(kube, world.image("tiny"), env=EAGER, torch=model)
-    waiting = wait_gated(kube, "tiny", world.image("tiny"))
+    wait_gated(kube, "tiny", world.image("tiny"))
     pod = kit.wait_ready_pod(kube, "tiny")
-    assert pod["metadata"]["uid"] == waiting["metadata"]["uid"]
-    assert said(pod, "manifest") == "none"
-    assert "could be compiled" in said(pod, "injected") or "failed" in said(pod, "injected")
-    assert "initContainers" not in pod["spec"], "of the first image nothing is known that could be added"
+    # What was tried and why it failed is a manifest too, and every pod of the image is given it.
+    assert kit.condition(kube.get("compiledmodel", "tiny"), "Ready")["reason"] == "AllTargetsFailed"
+    assert said(pod, "injected") == "yes"
+    (target,) = world.manifest(kube.namespace, said(pod, "manifest"))["targets"]
+    assert (target["verdict"], target["reason"]) == ("Failed", "ModuleNotFound")
     # Later ones do not wait for what will not come.
     kube.run("delete", "pod", pod["metadata"]["name"])
     assert not said(kit.wait_ready_pod(kube, "tiny"), "wait-seconds")
@@ -106,8 +107,10 @@ def test_with_the_store_gone_pods_go_on_when_their_time_is_over(world: World, ku
 def test_no_capacity_is_an_end_like_any_other(world: World, kube: kit.Kube) -> None:
     nowhere = [{"name": "gpu", "nodeSelector": {"example.com/gpu": "none-has-it"}}]
     first_install(kube, world.image("tiny"), env=EAGER, hardware=nowhere, compile={"scheduleTimeoutSeconds": 5})
-    wait_gated(kube, "tiny", world.image("tiny"))
+    waiting = wait_gated(kube, "tiny", world.image("tiny"))
     pod = kit.wait_ready_pod(kube, "tiny")
+    assert pod["metadata"]["uid"] == waiting["metadata"]["uid"], "nothing was added to it, and nothing is to be"
+    assert "initContainers" not in pod["spec"]
     assert said(pod, "manifest") == "none"
     assert kit.condition(kube.get("compiledmodel", "tiny"), "Ready")["reason"] == "NoCapacity"
     assert not [j for j in kube.list("jobs") if j["status"].get("active")], "its Job does not stand in the way"

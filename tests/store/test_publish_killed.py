@@ -5,16 +5,34 @@ from __future__ import annotations
 import json
 import random
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from preheat_runtime.manifest import Manifest
 from store.kit import BUCKET, REQUEST, Pod, artifact, write_out
 
-KILLS = 24
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+
+ATTEMPTS_EACH = 15
 
 
-def complete_manifests(admin: Any, pod: Pod) -> int:
-    """Count the manifests in the store; fail if one names a piece that is not there, or an index entry dangles."""
+def pieces(admin: Any, pod: Pod) -> int:
+    """How many pieces the store has."""
+    return int(admin.list_objects_v2(Bucket=BUCKET, Prefix=f"{pod.keys.prefix}blobs/")["KeyCount"])
+
+
+def wait_for_more(process: subprocess.Popen[str], count: Callable[[], int]) -> None:
+    """Wait until there are more, or the process has ended."""
+    before = count()
+    while process.poll() is None and count() == before:
+        time.sleep(0.01)
+
+
+def manifests_of(admin: Any, pod: Pod) -> int:
+    """How many manifests the store has; fail if a manifest names a piece that is not there, or an index entry dangles."""
     contents = admin.list_objects_v2(Bucket=BUCKET, Prefix=pod.keys.prefix).get("Contents", [])
     sizes = {item["Key"]: item["Size"] for item in contents}
     manifests = [key for key in sizes if "/manifests/" in key]
@@ -32,30 +50,45 @@ def complete_manifests(admin: Any, pod: Pod) -> int:
 
 
 def test_killed_at_random_moments(admin: Any, pod: Pod, server_pod: Pod) -> None:
+    kill(admin, pod, server_pod, half_done=3)
+
+
+@pytest.mark.soak
+def test_killed_at_many_random_moments(admin: Any, pod: Pod, server_pod: Pod) -> None:
+    kill(admin, pod, server_pod, half_done=24)
+
+
+def kill(admin: Any, pod: Pod, server_pod: Pod, *, half_done: int) -> None:
+    """Kill publishers until so many were killed between their first new piece and their manifest."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
     env = {"PREHEAT_REQUEST": json.dumps(REQUEST), "PREHEAT_JOB_UID": "0a1b"}
     write_out(pod, artifact(chance.randbytes(100_000)))
-    started = time.monotonic()
     pod.run("publish", identity="publish", **env)
-    usual = time.monotonic() - started
-    cut_short = 0
-    for i in range(KILLS):
+    seen = attempts = 0
+    while seen < half_done:
+        attempts += 1
+        assert attempts <= ATTEMPTS_EACH * half_done, f"only {seen} left pieces without a manifest"
         # Every third time the same files again, so that kills also fall into a resumed upload.
-        if i % 3 == 0:
-            write_out(pod, artifact(chance.randbytes(40 * 2**20)))
+        if attempts % 3 == 1:
+            write_out(pod, artifact(chance.randbytes(60 * 2**20)))
+        manifests, blobs = manifests_of(admin, pod), pieces(admin, pod)
         process = pod.start("publish", identity="publish", **env)
         try:
-            time.sleep(chance.uniform(0.5, 1.0) * usual if i % 2 else chance.uniform(0.5, 2.5) * usual)
+            # Before it has done anything, or about when its first new piece is there.
+            if chance.random() < 1 / 4:
+                time.sleep(chance.uniform(0, 1))
+            else:
+                wait_for_more(process, lambda: pieces(admin, pod))
+                time.sleep(chance.uniform(0, 0.1))
         finally:
             process.kill()
             process.communicate(timeout=60)
-        cut_short += process.returncode != 0
-        complete_manifests(admin, pod)
-    assert cut_short > KILLS // 3
+        seen += manifests_of(admin, pod) == manifests and pieces(admin, pod) > blobs
     ended = pod.run("publish", identity="publish", **env)
     assert ended.code == 0, ended.message
-    assert complete_manifests(admin, pod) >= 2
+    print(f"{attempts} publishers, {seen} of them left pieces without a manifest")
+    assert manifests_of(admin, pod) >= 2
     server_pod.fetch(ended.message["digest"])
     assert server_pod.receipt()["outcome"] == "Fetched"

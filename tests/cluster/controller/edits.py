@@ -11,10 +11,14 @@ import pickle
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: A user is quicker than the controller, or about as quick, or slower.
 PAUSES = st.sampled_from([0.0, 0.0, 0.1, 0.4, 1.0])
@@ -23,6 +27,7 @@ ENDS = ("kept", "kept", "mixed", "rejected", "failed", "no torch", "out of memor
 #: Those after which somebody waits ten seconds or longer; each once in a sequence.
 SLOW_ENDS = ("killed", "crashed")
 _OF_SO_MANY = 5
+_NEW_IMAGE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +189,15 @@ class Author(RuleBasedStateMachine):
     def a_pod_goes(self, pause: float) -> None:
         self.pods -= 1
         self._happens("pod goes", pause=pause)
+
+
+def to_be_compiled(steps: Sequence[Step]) -> list[Step]:
+    """The steps, and in the end an image that was not there before: to be compiled, whatever was before."""
+    last = next((step.edit for step in reversed(steps) if step.edit is not None), Inputs())
+    return [
+        *steps,
+        Step(name="new image", edit=replace(last, model=True, workload=True, suspend=False, image=_NEW_IMAGE)),
+    ]
 
 
 def draw(*, count: int, length: int, number: int) -> list[list[Step]]:

@@ -20,7 +20,7 @@ import pytest
 
 from apiserver.fixtures import eventually
 from cluster.controller.controlplane import World
-from cluster.controller.edits import draw
+from cluster.controller.edits import draw, to_be_compiled
 from cluster.controller.history import History
 from cluster.controller.player import Player
 from cluster.controller.watching import Mirror
@@ -57,6 +57,8 @@ def run(
     print(f"PREHEAT_SEED={given}")
     rng = random.Random(given)
     sequences = draw(count=count, length=length, number=rng.getrandbits(32))
+    # What is drawn may end with next to nothing to do, and so may all that a slow controller was there to see.
+    sequences[::2] = [to_be_compiled(steps) for steps in sequences[::2]]
     prefix = f"edits-{secrets.token_hex(3)}-"
     history = History()
     # Everything is looked at again, and again, while nothing happens: that must change nothing either.
@@ -94,8 +96,8 @@ def run(
     assert history.wrong == []
     print(f"{count} namespaces: {mirror.changes} changes, {history.jobs_made} Jobs, {len(history.became_ready)} revisions "
           f"ready, {len(history.taken_back)} taken back")  # fmt: skip
-    assert history.jobs_made > count / 2
-    assert len(history.became_ready) > count / 4, "else next to nothing was seen of what can go wrong"
+    assert history.jobs_made >= count / 2
+    assert len(history.became_ready) >= count / 2, "each second one ends with an image that compiles"
 
 
 def come_to_rest(players: Sequence[Player], mirror: Mirror, *, patience: float) -> None:
@@ -130,8 +132,13 @@ def killing(process: Process, rng: random.Random) -> Iterator[None]:
     """A controller that is killed at random moments while the block runs, and is there after it."""
 
     def run(over: threading.Event) -> None:
-        # It needs about three seconds to start: some of these live to do much, some to do little.
-        while not over.wait(rng.uniform(4, 12)):
+        while not over.is_set():
+            # It needs three seconds to start, and many times that beside other tests. Most live to do much or little; one in
+            # four is killed whether it came so far or not.
+            if rng.random() < 3 / 4:
+                eventually(lambda: over.is_set() or process.healthy, what="the controller serves", seconds=300)
+            if over.wait(rng.uniform(0, 8)):
+                return
             process.kill()
             over.wait(rng.uniform(0, 2))
             process.start()
