@@ -37,7 +37,7 @@ from preheat_runtime.variables import ENV_DISABLE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXIT_DONE, EXIT_REQUEST, EXIT_TORCH, EXIT_INTERNAL, EXIT_STOPPED = 0, 64, 65, 66, 143
+EXIT_DONE, EXIT_REQUEST, EXIT_TORCH, EXIT_INTERNAL, EXIT_KILLED, EXIT_STOPPED = 0, 64, 65, 66, 137, 143
 #: Seconds that importing torch may take, on a cold disk.
 _PROBE_SECONDS = 600.0
 
@@ -71,7 +71,8 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     except RequestError as error:
         return _fault(termination, EXIT_REQUEST, "Internal", str(error))
     except _TorchError as error:
-        return _fault(termination, EXIT_TORCH, error.reason, str(error))
+        # What was killed may do better next time; nothing else would.
+        return _fault(termination, EXIT_KILLED if error.reason == "Killed" else EXIT_TORCH, error.reason, str(error))
     except Exception as error:
         traceback.print_exc()
         return _fault(termination, EXIT_INTERNAL, "Internal", f"the compile driver failed: {describe(error)}")
@@ -133,15 +134,26 @@ def _probe(launcher: Path, out: Path) -> str:
     try:
         found = json.loads(answer.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise _TorchError(
-            "TorchUnsupported", f"importing torch {ended.how}; see the log of container compile"
-        ) from None
+        raise _without_answer(ended) from None
     finally:
         answer.unlink(missing_ok=True)
         shutil.rmtree(scratch, ignore_errors=True)
     if found["reason"] is not None:
         raise _TorchError(found["reason"], found["message"])
     return str(found["message"])
+
+
+def _without_answer(ended: processes.Ended) -> _TorchError:
+    """What is said of a probe that ended before it could tell of any torch: only a crash is torch's own fault."""
+    if ended.timed_out:
+        return _TorchError("Timeout", f"importing torch took more than {_PROBE_SECONDS:.0f} s; see the node's disk")
+    if ended.code == -signal.SIGKILL and ended.for_memory is not False:
+        return _TorchError("OutOfMemory", f"importing torch was killed for memory. {REMEDIES['OutOfMemory']}")
+    if ended.code == -signal.SIGKILL:
+        return _TorchError("Killed", "importing torch was killed, not for memory as far as can be seen")
+    if ended.code == EXIT_DISK_FULL:
+        return _TorchError("DiskFull", f"the disk ran full while importing torch. {REMEDIES['DiskFull']}")
+    return _TorchError("TorchUnsupported", f"importing torch {ended.how}; see the log of container compile")
 
 
 def _compile_one(

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from store.both import Either
 
+# On a bucket of its own `test_fetch_faults` tries the same with the containers themselves.
+WITHOUT_PLAIN_S3 = pytest.mark.parametrize("either", ["folder", "s3-prefix"], indirect=True)
+
 
 def test_what_was_put_is_there_whole(either: Either) -> None:
     store, keys = either.opened
@@ -182,6 +185,7 @@ def refused(either: Either, tmp_path: Path, digest: str) -> str:
     return str(caught.value).partition(":")[0]
 
 
+@WITHOUT_PLAIN_S3
 @pytest.mark.parametrize("alteration", ALTERATIONS.values(), ids=ALTERATIONS.keys())
 def test_an_altered_piece_is_refused_and_publishing_again_heals(
     either: Either, tmp_path: Path, alteration: Callable[[bytes], bytes]
@@ -201,6 +205,7 @@ def test_what_is_missing_is_said(either: Either, tmp_path: Path) -> None:
     assert refused(either, tmp_path, "sha256:" + "0" * 64) == "ManifestMissing"
 
 
+@WITHOUT_PLAIN_S3
 @pytest.mark.parametrize(
     ("reason", "change"), [FORGERIES[name] for name in FORGERIES if name != "more than the disk has"],
     ids=[name for name in FORGERIES if name != "more than the disk has"],

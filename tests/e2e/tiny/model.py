@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 import torch
 
@@ -20,6 +21,8 @@ class Tiny(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         # What a package cannot see, and bakes in: a test makes pods answer otherwise than what was compiled.
         gain = float(os.environ.get("TINY_GAIN", "1"))
+        if os.environ.get("TINY_FAULT") == "breaks":
+            torch._dynamo.graph_break()
         return self.last(torch.nn.functional.gelu(self.norm(self.first(x)))) * gain
 
 
@@ -27,5 +30,7 @@ def load() -> torch.nn.Module:
     """Weights by TINY_SEED, of a shape by TINY_WIDTH: as if they came from outside the image."""
     if os.environ.get("TINY_FAULT") == "only-serves" and not sys.argv[0].endswith("serve.py"):
         raise RuntimeError("this model loads in its server alone")
+    if os.environ.get("TINY_FAULT") == "sleeps":
+        time.sleep(3600)
     torch.manual_seed(int(os.environ.get("TINY_SEED", "3")))
     return Tiny(int(os.environ.get("TINY_WIDTH", "256"))).eval()

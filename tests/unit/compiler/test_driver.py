@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from preheat_compiler import driver
 from preheat_compiler.driver import target_environment, time_limit
+from preheat_compiler.processes import Ended
 from unit.compiler import requests, toolkits
 
 TORCH = """
@@ -213,6 +215,40 @@ def test_without_a_usable_torch_nothing_is_compiled(tmp_path: Path, features: st
     assert termination(tmp_path)["reason"] == reason
     assert says in termination(tmp_path)["message"]
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("ended", "reason", "says"),
+    [
+        (
+            Ended(code=-signal.SIGKILL, seconds=1, timed_out=False, for_memory=True),
+            "OutOfMemory",
+            "hardware[].resources",
+        ),
+        (
+            Ended(code=-signal.SIGKILL, seconds=1, timed_out=False, for_memory=None),
+            "OutOfMemory",
+            "hardware[].resources",
+        ),
+        (Ended(code=-signal.SIGKILL, seconds=1, timed_out=False, for_memory=False), "Killed", "not for memory"),
+        (Ended(code=-signal.SIGKILL, seconds=600, timed_out=True, for_memory=False), "Timeout", "600 s"),
+        (Ended(code=75, seconds=1, timed_out=False, for_memory=False), "DiskFull", "ephemeral storage"),
+        (Ended(code=-signal.SIGSEGV, seconds=1, timed_out=False, for_memory=False), "TorchUnsupported", "SIGSEGV"),
+    ],
+)
+def test_torch_is_blamed_only_for_what_is_its_own(ended: Ended, reason: str, says: str) -> None:
+    error = driver._without_answer(ended)
+    assert error.reason == reason
+    assert says in str(error)
+
+
+def test_a_probe_that_is_killed_is_tried_again(tmp_path: Path) -> None:
+    killed = "import os, signal\ndef main(argv, *, launcher):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    toolkit = toolkits.make(tmp_path / "toolkit", features=killed, target=TARGET)
+    ask(tmp_path, "one")
+    code, _ = toolkits.run(toolkit, tmp_path)
+    # Where the kernel does not say what it killed for, it is taken to be memory, which the same limit would not help.
+    assert (code, termination(tmp_path)["reason"]) in [(137, "Killed"), (65, "OutOfMemory")]
 
 
 def test_a_request_that_cannot_be_read_is_a_fault_of_ours(toolkit: Path, tmp_path: Path) -> None:
