@@ -21,9 +21,10 @@ class Tiny(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         # What a package cannot see, and bakes in: a test makes pods answer otherwise than what was compiled.
         gain = float(os.environ.get("TINY_GAIN", "1"))
+        x = self.norm(self.first(x))
         if os.environ.get("TINY_FAULT") == "breaks":
-            torch._dynamo.graph_break()
-        return self.last(torch.nn.functional.gelu(self.norm(self.first(x)))) * gain
+            print("between two graphs", file=sys.stderr)
+        return self.last(torch.nn.functional.gelu(x)) * gain
 
 
 def load() -> torch.nn.Module:
