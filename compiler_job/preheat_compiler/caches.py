@@ -81,7 +81,7 @@ def compile_caches(
             raise CachesError(
                 "Timeout", f"took longer than {ended.seconds:.0f} s. Raise spec.compile.timeoutSeconds."
             ) from None
-        reason = "OutOfMemory" if ended.code == -9 and ended.for_memory is not False else "CompileFailed"
+        reason = "OutOfMemory" if ended.out_of_memory else "CompileFailed"
         raise CachesError(reason, f"the process {ended.how}. See the log of container compile.") from None
     if seen["reason"] is not None:
         raise CachesError(seen["reason"], seen["message"])

@@ -147,9 +147,9 @@ def _without_answer(ended: processes.Ended) -> _TorchError:
     """What is said of a probe that ended before it could tell of any torch: only a crash is torch's own fault."""
     if ended.timed_out:
         return _TorchError("Timeout", f"importing torch took more than {_PROBE_SECONDS:.0f} s; see the node's disk")
-    if ended.code == -signal.SIGKILL and ended.for_memory is not False:
+    if ended.out_of_memory:
         return _TorchError("OutOfMemory", f"importing torch was killed for memory. {REMEDIES['OutOfMemory']}")
-    if ended.code == -signal.SIGKILL:
+    if ended.killed:
         return _TorchError("Killed", "importing torch was killed, not for memory as far as can be seen")
     if ended.code == EXIT_DISK_FULL:
         return _TorchError("DiskFull", f"the disk ran full while importing torch. {REMEDIES['DiskFull']}")
@@ -182,9 +182,9 @@ def _unfinished(module: str, bucket: str, ended: processes.Ended, stage: str) ->
         reason = "Timeout"
         message = f"it was ended after {ended.seconds:.0f} s {while_}. "
         message += "Raise spec.compile.timeoutSeconds, or use fewer buckets."
-    elif ended.code == -signal.SIGKILL and ended.for_memory is not False:
+    elif ended.out_of_memory:
         reason, message = "OutOfMemory", f"the process was killed for memory {while_}. {REMEDIES['OutOfMemory']}"
-    elif ended.code == -signal.SIGKILL:
+    elif ended.killed:
         reason = "Killed"
         message = (
             f"the process was killed {while_}, not for memory as far as can be seen. See the log of container compile."

@@ -41,6 +41,16 @@ class Ended:
     for_memory: bool | None
 
     @property
+    def killed(self) -> bool:
+        """By SIGKILL, whoever sent it."""
+        return self.code == -signal.SIGKILL
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Killed for memory; also where the kernel does not say for what."""
+        return self.killed and self.for_memory is not False
+
+    @property
     def how(self) -> str:
         """In words, for messages."""
         if self.timed_out:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from preheat_runtime.manifest import Manifest
 from store.kit import BUCKET, REQUEST, Pod, artifact, write_out
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable
 
 # Beside other tests most are killed too early or too late to have left anything.
 ATTEMPTS_EACH = 60
@@ -23,13 +19,6 @@ ATTEMPTS_EACH = 60
 def pieces(admin: Any, pod: Pod) -> int:
     """How many pieces the store has."""
     return int(admin.list_objects_v2(Bucket=BUCKET, Prefix=f"{pod.keys.prefix}blobs/")["KeyCount"])
-
-
-def wait_for_more(process: subprocess.Popen[str], count: Callable[[], int]) -> None:
-    """Wait until there are more, or the process has ended."""
-    before = count()
-    while process.poll() is None and count() == before:
-        time.sleep(0.01)
 
 
 def manifests_of(admin: Any, pod: Pod) -> int:
@@ -81,7 +70,8 @@ def kill(admin: Any, pod: Pod, server_pod: Pod, *, half_done: int) -> None:
             if chance.random() < 1 / 4:
                 time.sleep(chance.uniform(0, 1))
             else:
-                wait_for_more(process, lambda: pieces(admin, pod))
+                while process.poll() is None and pieces(admin, pod) == blobs:
+                    time.sleep(0.01)
                 time.sleep(chance.uniform(0, 0.05))
         finally:
             process.kill()
