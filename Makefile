@@ -78,7 +78,9 @@ unit-pythons: $(VENV)/.compiled ## make unit on each Python for the operator tha
 test: lint ## everything that gates a change, on a cluster made for it
 	$(QUICK_COMPILER) $(LAB) --name test run --fresh -- pytest -m "not soak" --ignore=tests/cluster/lab/test_faults.py $(WORKERS) $(ARGS)
 
+# What was compiled for a test before (tests/kept.py) is compiled again.
 # tests/cluster/lab/test_faults.py stops the API server and the node, so nothing may run beside it.
+soak: export PREHEAT_FRESH = 1
 soak: $(VENV)/.compiled ## the long tests in full, and those that break the cluster itself
 	pytest tests/unit --hypothesis-profile=soak $(ARGS)
 	$(MAKE) unit-pythons

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+import kept
+
 pytest_plugins = ("lab.fixtures",)
 
 # Threads of OpenMP wait for each other by spinning, as if each had a processor to itself. The workers share two, and a
@@ -53,6 +55,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Leave the processors to the end-to-end tests' pods, where those run beside this worker."""
     if "PYTEST_XDIST_WORKER" in os.environ and folder(item.nodeid) != "tests/e2e":
         _step_back()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep what was compiled for this worker's tests, when all of them passed."""
+    kept.settle(passed=not session.testsfailed)
 
 
 @cache

@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import signal
 import sys
 import time
@@ -22,7 +21,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from preheat_compiler import processes
+from preheat_compiler import features, processes
 from preheat_compiler.faults import REMEDIES, describe, redact
 from preheat_compiler.fields import RequestError
 from preheat_compiler.ledger import Ledger
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EXIT_DONE, EXIT_REQUEST, EXIT_TORCH, EXIT_INTERNAL, EXIT_KILLED, EXIT_STOPPED = 0, 64, 65, 66, 137, 143
-#: Seconds that importing torch may take, on a cold disk.
-_PROBE_SECONDS = 600.0
 
 
 class _TorchError(Exception):
@@ -96,8 +93,6 @@ def _compile_all(request: Request, request_file: Path, out: Path, launcher: Path
     termination.running(None, done)
     if done:
         say(f"already compiled: {', '.join(done)}")
-    if waiting:
-        say(_probe(launcher, out))
     while waiting:
         module, bucket = waiting[0]
         name = f"{module}/{bucket}"
@@ -106,7 +101,7 @@ def _compile_all(request: Request, request_file: Path, out: Path, launcher: Path
         if result is None:
             limit = time_limit(deadline - time.monotonic(), len(waiting))
             say(f"{name}: target {len(done) + 1} of {len(request.targets)}, at most {limit:.0f} s")
-            result = _compile_one(ledger, request, request_file, launcher, module, bucket, limit)
+            result = _compile_one(ledger, request, request_file, launcher, module, bucket, limit, first=not done)
         say(f"{name}: {result.verdict} ({result.reason}): {result.message}")
         waiting.pop(0)
         done.append(name)
@@ -122,31 +117,22 @@ def _compile_all(request: Request, request_file: Path, out: Path, launcher: Path
     termination.running(None, done)
 
 
-def _probe(launcher: Path, out: Path) -> str:
-    """The torch that was found; raises _TorchError."""
-    answer = out / ".probe.json"
-    answer.parent.mkdir(parents=True, exist_ok=True)
-    answer.unlink(missing_ok=True)
-    # Only looking at Inductor's settings makes it a folder for its caches.
-    scratch = out / ".work" / ".probe"
-    environment = target_environment(scratch)
-    ended = processes.run(launcher, "probe", [str(answer)], seconds=_PROBE_SECONDS, environment=environment)
+def _check_torch(work: Path, ended: processes.Ended, *, first: bool) -> None:
+    """Raises _TorchError when what a target's process met is no fault of this target: all of them would meet it."""
     try:
-        found = json.loads(answer.read_text(encoding="utf-8"))
+        found = json.loads((work / features.FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
+        # Where another could import torch, this one met something of its own; too little time has a field to raise;
+        # and 1 is an exception that nobody caught, which is a fault of ours.
+        if ended.timed_out or not first or ended.code == 1:
+            return
         raise _without_answer(ended) from None
-    finally:
-        answer.unlink(missing_ok=True)
-        shutil.rmtree(scratch, ignore_errors=True)
     if found["reason"] is not None:
         raise _TorchError(found["reason"], found["message"])
-    return str(found["message"])
 
 
 def _without_answer(ended: processes.Ended) -> _TorchError:
-    """What is said of a probe that ended before it could tell of any torch: only a crash is torch's own fault."""
-    if ended.timed_out:
-        return _TorchError("Timeout", f"importing torch took more than {_PROBE_SECONDS:.0f} s; see the node's disk")
+    """What is said of a process that ended before it could tell of any torch: only a crash is torch's own fault."""
     if ended.out_of_memory:
         return _TorchError("OutOfMemory", f"importing torch was killed for memory. {REMEDIES['OutOfMemory']}")
     if ended.killed:
@@ -157,12 +143,14 @@ def _without_answer(ended: processes.Ended) -> _TorchError:
 
 
 def _compile_one(
-    ledger: Ledger, request: Request, request_file: Path, launcher: Path, module: str, bucket: str, limit: float
-) -> TargetResult:
+    ledger: Ledger, request: Request, request_file: Path, launcher: Path, module: str, bucket: str, limit: float,
+    *, first: bool,
+) -> TargetResult:  # fmt: skip
     work = ledger.begin(module, bucket)
     arguments = ["--request", str(request_file), "--work", str(work), "--module", module, "--bucket", bucket]
     arguments += ["--seconds", f"{limit:.1f}"]
     ended = processes.run(launcher, "target", arguments, seconds=limit, environment=target_environment(work))
+    _check_torch(work, ended, first=first)
     result = ledger.verdict(module, bucket)
     if result is None:
         result = _unfinished(module, bucket, ended, ledger.stage(module, bucket))

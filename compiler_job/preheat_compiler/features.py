@@ -1,18 +1,27 @@
 """Says whether the image's torch can build and serve packages, by looking for what they need.
 
 Why it exists: version numbers lie (nightlies, vendors' builds), and a compile that fails after ten minutes for want of
-one symbol helps nobody. Run in a process of its own: importing torch may crash, and the driver needs no torch.
+one symbol helps nobody. Every target's process looks first: what it has to import for that, compiling needs as well.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from preheat_compiler.faults import describe
+from preheat_compiler.progress import say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: What was found, below a target's work folder; it tells the driver that importing torch is not what went wrong.
+FILE = "torch.json"
 
 #: (module, attribute, what it is needed for); an empty attribute is the module itself.
 NEEDED = (
@@ -34,7 +43,7 @@ NEEDED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Torch:
-    """What the probe found; `reason` is None when packages can be built, else TorchMissing or TorchUnsupported."""
+    """What there is; `reason` is None when packages can be built, else TorchMissing or TorchUnsupported."""
 
     version: str | None
     reason: str | None
@@ -109,10 +118,16 @@ def _has(module: str, name: str) -> bool:
     return True
 
 
-def main(argv: list[str], *, launcher: str) -> int:
-    """Write what was found as JSON to the file named by the only argument."""
-    del launcher
-    found = find()
-    with open(argv[0], "w", encoding="utf-8") as file:  # noqa: PTH123
-        json.dump({"version": found.version, "reason": found.reason, "message": found.message}, file)
-    return 0
+def tell(file: Path) -> bool:
+    """Write what was found to `file`, for the driver, and say it; returns whether packages can be built."""
+    # Modules are no garbage, and to look through those imported so far, again and again, is a sixth of the import.
+    gc.disable()
+    try:
+        found = find()
+    finally:
+        gc.freeze()
+        gc.enable()
+    file.write_text(json.dumps(asdict(found)), encoding="utf-8")
+    if found.reason is None:
+        say(found.message)
+    return found.reason is None

@@ -6,6 +6,7 @@ Requests are plain HTTPS: a test sees exactly what the API server answers, also 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -204,8 +205,10 @@ def _await_ready(server: ApiServer) -> None:
 
 
 def _spawn(folder: Path, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+    # What its collector of garbage saves in memory is not worth a sixth of what an API server computes.
+    env = {**os.environ, "GOGC": "400"}
     with (folder / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
+        return subprocess.Popen(command, stdout=log, stderr=log, env=env, preexec_fn=die_with_parent)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+import kept
 from preheat_compiler.layout import compiler_runs, shims
 from preheat_operator.cli.found import find
 from preheat_operator.cli.stores import StoreLocation
@@ -96,12 +97,17 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[App, dict[str, A
     document["spec"]["keepIf"] = {"minSpeedup": "0"}
     (folder / "compiledmodel.yaml").write_text(yaml.safe_dump(document))
     app = App(folder)
-    done = app.preheat(
-        "compile", "-f", "compiledmodel.yaml", "--store", "store", "--output", "json", "--python", sys.executable
-    )
-    assert done.returncode == 0, done.stderr
-    assert list((folder / "tmp").iterdir()) == [], "nothing is left of the compile but the store"
-    return app, json.loads(done.stdout)
+
+    def compile_it() -> str:
+        done = app.preheat(
+            "compile", "-f", "compiledmodel.yaml", "--store", "store", "--output", "json", "--python", sys.executable
+        )
+        assert done.returncode == 0, done.stderr
+        assert list((folder / "tmp").iterdir()) == [], "nothing is left of the compile but the store"
+        return done.stdout
+
+    inputs = ("compiler_job", "operator", "tests/e2e/tiny", "tests/torch/cli")
+    return app, json.loads(kept.made(folder, compile_it, "cli", inputs=inputs))
 
 
 def test_the_target_is_kept_with_its_figures(compiled: tuple[App, dict[str, Any]]) -> None:

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import emulation
+import kept
 from preheat_compiler.package import DimRange, ExampleCall, build_package, describe_target
 from preheat_runtime import examine, fingerprint, native, serve, verify
 from preheat_runtime import package as contract
@@ -24,6 +25,8 @@ from preheat_runtime.manifest import File, Manifest, Piece, Target
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[2] / "compiler_job"
+#: Of what is compiled here.
+INPUTS = ("compiler_job", "tests/torch/runtime/nets.py")
 
 
 def load_nets(name="nets_of_the_pod"):
@@ -205,7 +208,13 @@ def caches(tmp_path_factory):
     describe_target(net, ExampleCall(args=(torch.randn(4, 16),)), dynamic_shapes=None, out=folder, cpu_isa="X86_64_V3")
     env = {**os.environ, **cache_environment(), "TORCHINDUCTOR_CACHE_DIR": str(caches), "PYTHONPATH": str(HERE)}
     script = WARM.format(isa=isa_environment("X86_64_V3"), tag=cache_key_tag("X86_64_V3"))
-    subprocess.run([sys.executable, "-c", script], env=env, check=True, timeout=300)
+
+    def fill() -> str:
+        return subprocess.run(
+            [sys.executable, "-c", script], env=env, check=True, timeout=300, capture_output=True, text=True
+        ).stderr
+
+    kept.made(caches, fill, script, inputs=INPUTS)
     return folder
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+import kept
 from preheat_compiler.package import ExampleCall, build_package
 from preheat_runtime.fingerprint import missing_flags, needed_isa, usable_flags
 from seen import ONE_ANSWER
@@ -104,8 +105,9 @@ def test_mobilenet_is_hot(pod, tmp_path_factory, cache):
     torch.manual_seed(0)
     out = tmp_path_factory.mktemp("mobilenet")
     net = torchvision.models.mobilenet_v3_large().eval()
-    build_package(
-        net, ExampleCall(args=(torch.randn(1, 3, 224, 224),)), dynamic_shapes=None, out=out, cpu_isa="X86_64_V3"
+    call = ExampleCall(args=(torch.randn(1, 3, 224, 224),))
+    kept.made(
+        out, lambda: str(build_package(net, call, dynamic_shapes=None, out=out, cpu_isa="X86_64_V3")), "mobilenet"
     )
     pod.write((out, pod.entry(out, bucket="one")))
     script = """

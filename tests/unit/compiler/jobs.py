@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import kept
 from preheat_compiler.layout import lay_out
 from preheat_compiler.prove import pod_environment, said_by_runtime
 from preheat_compiler.request import read_request
@@ -18,6 +19,8 @@ from unit.compiler import requests, toolkits
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+INPUTS = ("compiler_job", "tests/unit/compiler/toolkits.py")
 
 
 @dataclass
@@ -62,7 +65,7 @@ def compile_job(
     base: Path | None = None,
     **changes: Any,
 ) -> Job:
-    """Run the driver on the text of a model.py; `torch` and `changes` go into the request.
+    """Run the driver on the text of a model.py; `torch` and `changes` go into the request. What came of it before is taken from `kept`.
 
     `base` is the folder of an earlier revision, as `former` makes it.
     """
@@ -76,7 +79,11 @@ def compile_job(
     raw["targets"] = [{"module": each["name"], "bucket": b["name"]} for each in modules for b in each["buckets"]]
     (app / "request.json").write_text(json.dumps(raw))
     toolkit = toolkits.make(folder / "toolkit")
-    code, said = toolkits.run(toolkit, app, HF_TOKEN="hf_verysecret")
+
+    def run() -> str:
+        return json.dumps(toolkits.run(toolkit, app, HF_TOKEN="hf_verysecret"))
+
+    code, said = json.loads(kept.made(app, run, "job", model, json.dumps(raw), inputs=INPUTS))
     return Job(folder=folder, code=code, said=said)
 
 

@@ -18,17 +18,36 @@ from unit.compiler import requests, toolkits
 
 TORCH = """
 import json
-def main(argv, *, launcher):
-    json.dump({"version": "9", "reason": None, "message": "torch 9"}, open(argv[0], "w"))
-    return 0
+FILE = "torch.json"
+def tell(file):
+    json.dump({"version": "9", "reason": None, "message": "torch 9"}, open(file, "w"))
+    return True
 """
-NO_TORCH = TORCH.replace("None", '"TorchMissing"').replace('"torch 9"', '"cannot import torch"')
-CRASHING_TORCH = "import os\ndef main(argv, *, launcher):\n    os.abort()\n"
+NO_TORCH = (
+    TORCH.replace("None", '"TorchMissing"').replace('"torch 9"', '"cannot import torch"').replace("True", "False")
+)
+CRASHING_TORCH = 'import os\nFILE = "torch.json"\ndef tell(file):\n    os.abort()\n'
+#: Importing it takes for ever, kills, or fills the disk, for the bucket that is called so.
+ODD_TORCH = """
+import os, signal, time
+FILE = "torch.json"
+def tell(file):
+    name = file.parent.name
+    if name == "slow":
+        time.sleep(300)
+    if name == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    file.write_text('{"version": "9", "reason": null, "message": "torch 9"}')
+    return True
+"""
 TARGET = """
 import json, os, pathlib, signal, subprocess, sys, time
+from preheat_compiler import features
 def main(argv, *, launcher):
     options = dict(zip(argv[::2], argv[1::2]))
     work, bucket = pathlib.Path(options["--work"]), options["--bucket"]
+    if not features.tell(work / features.FILE):
+        return 0
     (work / "stage").write_text("working")
     with open("ran", "a") as log:
         log.write(bucket + "\\n")
@@ -231,7 +250,6 @@ def test_without_a_usable_torch_nothing_is_compiled(tmp_path: Path, features: st
             "hardware[].resources",
         ),
         (Ended(code=-signal.SIGKILL, seconds=1, timed_out=False, for_memory=False), "Killed", "not for memory"),
-        (Ended(code=-signal.SIGKILL, seconds=600, timed_out=True, for_memory=False), "Timeout", "600 s"),
         (Ended(code=75, seconds=1, timed_out=False, for_memory=False), "DiskFull", "ephemeral storage"),
         (Ended(code=-signal.SIGSEGV, seconds=1, timed_out=False, for_memory=False), "TorchUnsupported", "SIGSEGV"),
     ],
@@ -242,10 +260,31 @@ def test_torch_is_blamed_only_for_what_is_its_own(ended: Ended, reason: str, say
     assert says in str(error)
 
 
-def test_a_probe_that_is_killed_is_tried_again(tmp_path: Path) -> None:
-    killed = "import os, signal\ndef main(argv, *, launcher):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-    toolkit = toolkits.make(tmp_path / "toolkit", features=killed, target=TARGET)
-    ask(tmp_path, "one")
+def test_what_another_target_could_import_is_this_ones_own_fault(tmp_path: Path) -> None:
+    toolkit = toolkits.make(tmp_path / "toolkit", features=ODD_TORCH, target=TARGET)
+    ask(tmp_path, "one", "killed", "two")
+    assert toolkits.run(toolkit, tmp_path)[0] == 0
+    found = results(tmp_path)
+    assert {name: target["verdict"] for name, target in found.items()} == {
+        "one": "Kept",
+        "killed": "Failed",
+        "two": "Kept",
+    }
+    assert found["killed"]["reason"] in {"OutOfMemory", "Killed"}
+
+
+def test_an_import_that_takes_too_long_has_a_field_to_raise(tmp_path: Path) -> None:
+    toolkit = toolkits.make(tmp_path / "toolkit", features=ODD_TORCH, target=TARGET)
+    ask(tmp_path, "slow", "one", timeout=10)
+    assert toolkits.run(toolkit, tmp_path)[0] == 0
+    found = results(tmp_path)
+    assert (found["slow"]["reason"], found["one"]["verdict"]) == ("Timeout", "Kept")
+    assert "timeoutSeconds" in found["slow"]["message"]
+
+
+def test_killed_while_it_imports_torch_it_is_tried_again(tmp_path: Path) -> None:
+    toolkit = toolkits.make(tmp_path / "toolkit", features=ODD_TORCH, target=TARGET)
+    ask(tmp_path, "killed")
     code, _ = toolkits.run(toolkit, tmp_path)
     # Where the kernel does not say what it killed for, it is taken to be memory, which the same limit would not help.
     assert (code, termination(tmp_path)["reason"]) in [(137, "Killed"), (65, "OutOfMemory")]

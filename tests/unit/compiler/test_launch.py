@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def toolkit(tmp_path: Path) -> Path:
     """The folder that a compile pod has, with a role that tells what user code would see."""
-    probe = """
+    role = """
         import importlib, importlib.util, json, sys
         def main(argv, *, launcher):
             factory = importlib.import_module("serving").__file__
@@ -27,13 +27,13 @@ def toolkit(tmp_path: Path) -> Path:
                 "first": sys.path[0], "toolkit": [p for p in sys.path if p.endswith("toolkit")], "ours": ours}))
             return 0
     """
-    lines = [line[8:] for line in probe.splitlines()]
-    return toolkits.make(tmp_path / "toolkit", features="\n".join(lines))
+    lines = [line[8:] for line in role.splitlines()]
+    return toolkits.make(tmp_path / "toolkit", target="\n".join(lines))
 
 
 def seen(toolkit: Path, directory: Path, **environment: str) -> dict[str, object]:
     answer = subprocess.run(
-        [sys.executable, str(toolkit / "compile.py"), "probe"],
+        [sys.executable, str(toolkit / "compile.py"), "target"],
         cwd=directory, env={**os.environ, **environment}, check=True, capture_output=True, text=True,
     )  # fmt: skip
     found: dict[str, object] = json.loads(answer.stdout)

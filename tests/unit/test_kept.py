@@ -1,0 +1,113 @@
+"""What tests keep of compiling is what it would make again."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+import kept
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A cache of its own, and what was really made."""
+    monkeypatch.setenv("PREHEAT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("PREHEAT_FRESH", raising=False)
+    # Those of the session that this test runs in are not its business.
+    monkeypatch.setattr(kept, "_offered", {})
+    monkeypatch.setattr(kept, "_used", set())
+    return []
+
+
+def get(folder: Path, runs: list[str], *what: str, inputs: tuple[str, ...] = ("pyproject.toml",)) -> str:
+    """What a maker says, in a folder with a program in it; it notes its runs."""
+
+    def make() -> str:
+        runs.append(folder.name)
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin" / "tool").write_text("x" * len(runs))
+        (folder / "bin" / "tool").chmod(0o755)
+        return f"made in {folder.name}"
+
+    said = kept.made(folder, make, *what, inputs=inputs)
+    assert os.access(folder / "bin" / "tool", os.X_OK)
+    return said
+
+
+def test_the_same_is_made_once_and_copied_from_then_on(runs: list[str], tmp_path: Path) -> None:
+    assert get(tmp_path / "one", runs, "a") == "made in one"
+    (tmp_path / "one" / "bin" / "tool").write_text("changed by the test")
+    kept.settle(passed=True)
+    assert get(tmp_path / "two", runs, "a") == "made in one"
+    assert (tmp_path / "two" / "bin" / "tool").read_text() == "x"
+    (tmp_path / "two" / "bin" / "tool").write_text("changed by this one too")
+    get(tmp_path / "three", runs, "a")
+    assert (tmp_path / "three" / "bin" / "tool").read_text() == "x"
+    assert runs == ["one"]
+
+
+def test_another_input_variable_or_file_is_another(
+    runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get(tmp_path / "one", runs, "a")
+    kept.settle(passed=True)
+    get(tmp_path / "two", runs, "b")
+    get(tmp_path / "three", runs, "a", inputs=("Makefile",))
+    monkeypatch.setenv("CXX", "clang++")
+    get(tmp_path / "four", runs, "a")
+    monkeypatch.delenv("CXX")
+    monkeypatch.setattr(kept, "_machine", lambda: "another CPU")
+    get(tmp_path / "five", runs, "a")
+    assert runs == ["one", "two", "three", "four", "five"]
+
+
+def test_a_changed_checkout_is_another(runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "REPOSITORY", tmp_path)
+    (tmp_path / "code").mkdir()
+    for number, text in enumerate(("a", "a", "b")):
+        (tmp_path / "code" / "model.py").write_text(text)
+        get(tmp_path / str(number), runs, inputs=("code",))
+        kept.settle(passed=True)
+    assert runs == ["0", "2"]
+
+
+def test_what_a_failed_session_made_or_used_is_made_again(runs: list[str], tmp_path: Path) -> None:
+    get(tmp_path / "one", runs, "a")
+    kept.settle(passed=False)
+    get(tmp_path / "two", runs, "a")
+    kept.settle(passed=True)
+    get(tmp_path / "three", runs, "a")
+    kept.settle(passed=False)
+    get(tmp_path / "four", runs, "a")
+    assert runs == ["one", "two", "four"]
+
+
+def test_a_fresh_run_neither_takes_nor_leaves(runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    get(tmp_path / "one", runs, "a")
+    kept.settle(passed=True)
+    monkeypatch.setenv("PREHEAT_FRESH", "1")
+    get(tmp_path / "two", runs, "a")
+    kept.settle(passed=False)
+    monkeypatch.delenv("PREHEAT_FRESH")
+    get(tmp_path / "three", runs, "a")
+    assert runs == ["one", "two"]
+
+
+def test_the_longest_unused_goes_first(runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "_MOST", 2)
+    for number, what in enumerate("aba"):
+        get(tmp_path / str(number), runs, what)
+        kept.settle(passed=True)
+        for entry in (tmp_path / "cache" / "made").iterdir():  # a minute goes by
+            os.utime(entry, (entry.stat().st_atime, entry.stat().st_mtime - 60))
+    get(tmp_path / "c", runs, "c")
+    kept.settle(passed=True)
+    assert runs == ["0", "1", "c"]
+    get(tmp_path / "again", runs, "a")
+    get(tmp_path / "lost", runs, "b")
+    assert runs == ["0", "1", "c", "lost"]
