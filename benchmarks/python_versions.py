@@ -30,8 +30,8 @@ from architectures.table import BY_NAME
 from lab.paths import cache_root
 from lab.venv import ensure_uv
 
-#: What pyproject.toml pins for our own tests.
-TORCH = "2.15.0"
+#: What pyproject.toml pins for our own tests; then what else is supported, for a Python that the newest has no wheels for.
+TORCHES = ("2.15.0", "2.14.1", "2.13.0")
 
 
 def interpreter(version: str) -> str | None:
@@ -52,6 +52,11 @@ def exact(python: str) -> str:
     return subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
 
 
+def same_minor(python: str, other: str) -> bool:
+    """Whether what one compiled is for the other as well."""
+    return exact(python).rpartition(".")[0] == exact(other).rpartition(".")[0]
+
+
 def attempt(name: str, python: str, other: str) -> dict[str, Any]:
     """What becomes of one architecture with that Python, and what `other` says of its artifact."""
     nothing = Path("/nonexistent")
@@ -65,7 +70,7 @@ def attempt(name: str, python: str, other: str) -> dict[str, Any]:
             return {"verdict": "refused", "said": str(error)[-1500:], "faults": [str(error)[-1500:]]}
         target = job.target
         found = faults(job, served)
-        if elsewhere is not None and not elsewhere.startswith("Python "):
+        if elsewhere is not None and ("Python " in elsewhere) == same_minor(python, other):
             found.append(f"another Python says {elsewhere!r}")
         return {
             "verdict": f"{target['verdict']} {target['reason']}",
@@ -93,7 +98,7 @@ def row(version: str) -> dict[str, Any]:
     """What that version can do; its environment is removed."""
     about = {
         "version": version,
-        "torch": TORCH,
+        "torch": TORCHES[0],
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine(),
@@ -106,16 +111,18 @@ def row(version: str) -> dict[str, Any]:
             "models": {},
         }
     about["python"] = exact(python)
-    name = f"-python-{version}"
-    try:
-        place = environment(TORCH, python, name=name, cache=cache_root() / "uv")
-        models = {each: attempt(each, str(place / "bin" / "python"), sys.executable) for each in MODELS}
-    except subprocess.CalledProcessError as error:
-        words = " ".join(str(error.stderr or error).split())[-300:]
-        return {**about, "unsupported": f"torch {TORCH} cannot be installed: {words}", "models": {}}
-    finally:
-        shutil.rmtree(cache_root() / f"torch-{TORCH}{name}", ignore_errors=True)
-    return {**about, "models": models}
+    name, why = f"-python-{version}", ""
+    for torch in TORCHES:
+        try:
+            place = environment(torch, python, name=name, cache=cache_root() / "uv")
+            models = {each: attempt(each, str(place / "bin" / "python"), sys.executable) for each in MODELS}
+            return {**about, "torch": torch, "models": models}
+        except subprocess.CalledProcessError as error:
+            words = " ".join(str(error.stderr or error).split())[-300:]
+            why = why or f"torch {torch} cannot be installed: {words}"
+        finally:
+            shutil.rmtree(cache_root() / f"torch-{torch}{name}", ignore_errors=True)
+    return {**about, "unsupported": why, "models": {}}
 
 
 def verdict(each: dict[str, Any]) -> str:
@@ -128,16 +135,16 @@ def verdict(each: dict[str, Any]) -> str:
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows as Markdown."""
     about = (
-        f"Each version of Python in an environment of its own with torch {TORCH} from the package registry's default wheels (CUDA builds, "
+        "Each version of Python in an environment of its own with the newest torch that has wheels for it, from the package registry's default ones (CUDA builds, "
         "run on a CPU): a small model with the weights that compilers bake in, to a package served hot, and one with control flow on "
         "values, to caches served warm, by fresh processes of the same Python; and what the Python of our own tests says of that "
         "package. *Error* is the largest relative error that an independent calculation saw in the served process. "
         "`python benchmarks/python_versions.py VERSION …` makes this file."
     )
-    head = ["Python", "package", "caches", "another Python says", "works", "measured"]
+    head = ["Python", "torch", "package", "caches", "another Python says", "works", "measured"]
     lines = ["# Versions of Python", "", about, "", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for each in rows:
-        cells = [each.get("python", each["version"])]
+        cells = [each.get("python", each["version"]), each["torch"] if each["models"] else "–"]
         cells += of_models(each)
         said = [found["elsewhere"] for found in each["models"].values() if found.get("elsewhere")]
         cells += [said[0] if said else "–", verdict(each)]

@@ -58,6 +58,19 @@ def test_too_little_memory_is_told_with_the_field_to_raise(world: World, kube: k
     assert len(jobs_ever(kube)) == 1, "with the same limit it would end the same way"
 
 
+def test_more_disk_than_the_pod_may_use_is_told_with_the_limit(world: World, kube: kit.Kube) -> None:
+    """The kubelet looks every ten seconds, and evicts the pod."""
+    small = {"requests": {"cpu": "100m"}, "limits": {"ephemeral-storage": "100Mi"}}
+    hardware = [{**kit.compiled_model("tiny")["spec"]["hardware"][0], "resources": small}]
+    kube.apply(kit.deployment("tiny", world.image("tiny"), label="tiny", env={"TINY_FAULT": "fills"}, replicas=0))
+    kube.apply(kit.compiled_model("tiny", keepIf=KEEP, hardware=hardware))
+    message = wait_degraded(kube, "AllTargetsFailed", timeout=600)["message"]
+    assert "local ephemeral storage limit" in message or "local storage usage exceeds" in message, message
+    assert "hardware[].resources" in message
+    assert target(kube)["reason"] == "DiskFull"
+    assert len(jobs_ever(kube)) == 1, "it would use as much again"
+
+
 def test_a_compile_pod_that_is_evicted_is_made_again_and_costs_no_attempt(world: World, kube: kit.Kube) -> None:
     image = world.image("tiny")
     kube.apply(kit.deployment("tiny", image, label="tiny", replicas=0))

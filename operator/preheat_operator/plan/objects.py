@@ -109,6 +109,14 @@ class PodView:
         return names.GATE in self.gates
 
     @property
+    def over_its_disk(self) -> bool:
+        """Whether the kubelet evicted it for more local storage than a limit of its own: it would happen again.
+
+        Told by the words alone (pkg/kubelet/eviction/helpers.go); one evicted for its node's sake has a condition, too.
+        """
+        return self.status_message.startswith("Evicted ") and " exceed" in self.status_message
+
+    @property
     def must_fetch(self) -> bool:
         """Whether it fails rather than start without artifacts."""
         return self.fetch_env.get(names.ENV_WHEN_MISSING) == "Fail"

@@ -19,7 +19,7 @@ from preheat_operator.plan.capacity import Wait, waiting
 from preheat_operator.plan.objects import JobState, JobView, PodView
 from preheat_operator.plan.retry import POLICIES, may_retry, not_before
 from preheat_operator.plan.termination import Published, TargetName, plain
-from preheat_operator.plan.verdicts import GaveUp, RetryCause, TryAgain, outcome, so_far
+from preheat_operator.plan.verdicts import GaveUp, TryAgain, outcome, so_far
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -183,7 +183,7 @@ def _finish(
             notes=(Note(reason=condition_of(ending.reason), message=ending.message),),
         )  # fmt: skip
     if ending.without in open_targets and ending.without is not None:
-        reason = VerdictReason.OUT_OF_MEMORY if ending.cause == RetryCause.OUT_OF_MEMORY else VerdictReason.KILLED
+        reason = POLICIES[ending.cause].verdict
         verdicts = (*verdicts, _target(ending.without, entry.name, Verdict.FAILED, reason, ending.message))
         open_targets = tuple(t for t in open_targets if t != ending.without)
     if open_targets and may_retry(cause=ending.cause, attempt=entry.attempt):

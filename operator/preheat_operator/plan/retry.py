@@ -42,10 +42,13 @@ POLICIES: Final[dict[RetryCause, Policy]] = {
     RetryCause.KILLED: Policy(
         attempts=4, first_wait_seconds=10, longest_wait_seconds=300,
         verdict=VerdictReason.KILLED, condition=ConditionReason.ALL_TARGETS_FAILED, needs_person=False),
-    # Each attempt leaves out one target; beyond this many the machine is plainly too small.
+    # Each attempt leaves out one target; beyond this many the machine, or what the pod may have of it, is plainly too small.
     RetryCause.OUT_OF_MEMORY: Policy(
         attempts=6, first_wait_seconds=0, longest_wait_seconds=0,
         verdict=VerdictReason.OUT_OF_MEMORY, condition=ConditionReason.ALL_TARGETS_FAILED, needs_person=False),
+    RetryCause.DISK_FULL: Policy(
+        attempts=6, first_wait_seconds=0, longest_wait_seconds=0,
+        verdict=VerdictReason.DISK_FULL, condition=ConditionReason.ALL_TARGETS_FAILED, needs_person=False),
     RetryCause.RESULT_LOST: Policy(
         attempts=4, first_wait_seconds=0, longest_wait_seconds=60,
         verdict=VerdictReason.RESULT_LOST, condition=ConditionReason.RESULT_LOST, needs_person=False),

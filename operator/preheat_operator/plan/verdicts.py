@@ -42,6 +42,7 @@ class RetryCause(StrEnum):
     STORE_CREDENTIALS_MISSING = "StoreCredentialsMissing"
     KILLED = "Killed"
     OUT_OF_MEMORY = "OutOfMemory"
+    DISK_FULL = "DiskFull"
     RESULT_LOST = "ResultLost"
 
 
@@ -140,6 +141,8 @@ def _deadline(job: JobView, pods: Sequence[PodView]) -> Outcome:
 
 
 def _failed_pod(job: JobView, pod: PodView) -> Outcome | None:
+    if pod.phase == "Failed" and pod.over_its_disk:
+        return _over_its_disk(pod)
     for name, status in pod.containers.items():
         if status.exit_code in (None, 0):
             continue
@@ -185,6 +188,19 @@ def _compile(job: JobView, status: ContainerView) -> Outcome:
         message=f"compile ended with exit code {status.exit_code}" + (f" while compiling {running}" if running else ""),
         without=running if crashed_before else None,
     )
+
+
+def _over_its_disk(pod: PodView) -> Outcome:
+    said = read_compile(_container(pod, names.CONTAINER_COMPILE).message)
+    running = said.running if isinstance(said, Progress) else None
+    # The kubelet's own words name the limit, and the container or volume that it is of.
+    message = (
+        f"pod {pod.name} was evicted{f' while compiling {running}' if running else ''}: {plain(pod.status_message)}"
+        " Raise that limit (ephemeral-storage in spec.hardware[].resources)"
+    )
+    if running is None:
+        return GaveUp(reason=VerdictReason.DISK_FULL, message=message)
+    return TryAgain(cause=RetryCause.DISK_FULL, message=message, without=running)
 
 
 def _own(status: ContainerView) -> Outcome:

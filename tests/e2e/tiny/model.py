@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 
 import torch
@@ -33,5 +34,10 @@ def load() -> torch.nn.Module:
         raise RuntimeError("this model loads in its server alone")
     if os.environ.get("TINY_FAULT") == "sleeps":
         time.sleep(3600)
+    if os.environ.get("TINY_FAULT") == "fills":
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(bytes(200 << 20))
+            file.flush()
+            time.sleep(3600)
     torch.manual_seed(int(os.environ.get("TINY_SEED", "3")))
     return Tiny(int(os.environ.get("TINY_WIDTH", "256"))).eval()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from unit.plan.simulation import Simulation, digest
+from unit.plan.simulation import Simulation, digest, spec
 
 KEPT = "main|one|Kept|Faster|1.7500|0.1200|1900000"
 HALF_WAY = json.dumps({"v": 1, "running": "main/one", "done": []})
@@ -79,3 +79,51 @@ def test_a_job_that_ends_with_its_evicted_pod_is_tried_again_with_every_target_a
     (target,) = world.status["targets"]
     assert (target["verdict"], target["reason"]) == ("Failed", "Killed")
     assert EVICTED in target["message"]
+
+
+def over_its_limit(world: Simulation, message: str, running: str | None) -> None:
+    """The only open Job fails with a pod that the kubelet evicted for its own use of disk: there is no condition then."""
+    (job,) = world.open_jobs()
+    said = json.dumps({"v": 1, "done": [], **({"running": running} if running else {})})
+    world.end(job, ok=False, ends={"compile": (137, "Error", said)}, reason="PodFailurePolicy")
+    for pod in world.pods.values():
+        if pod["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]:
+            pod["status"] |= {"reason": "Evicted", "message": message}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Pod ephemeral local storage usage exceeds the total limit of containers 64Mi. ",
+        'Container compile exceeded its local ephemeral storage limit "64Mi". ',
+        'Usage of EmptyDir volume "scratch" exceeds the limit "64Mi". ',
+    ],
+)
+def test_a_target_that_uses_more_disk_than_the_pod_may_is_left_out_and_says_which_limit(message: str) -> None:
+    world = Simulation(body=spec(buckets=("one", "two")))
+    world.settle()
+    over_its_limit(world, message, "main/one")
+    world.settle()
+    (job,) = world.open_jobs()
+    environment = {e["name"]: e.get("value") for e in job["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert json.loads(environment["PREHEAT_REQUEST"])["targets"] == [{"bucket": "two", "module": "main"}]
+    world.publish(job, digest("a"), KEPT.replace("main|one", "main|two"))
+    world.settle()
+    found = {t["bucket"]: t for t in world.status["targets"]}
+    assert (found["one"]["verdict"], found["one"]["reason"]) == ("Failed", "DiskFull")
+    assert message.strip() in found["one"]["message"]
+    assert "ephemeral-storage in spec.hardware[].resources" in found["one"]["message"]
+    assert found["two"]["verdict"] == "Kept"
+
+
+def test_a_pod_that_uses_too_much_disk_before_any_target_is_not_made_again() -> None:
+    world = Simulation()
+    world.settle()
+    over_its_limit(world, "Pod ephemeral local storage usage exceeds the total limit of containers 64Mi. ", None)
+    world.settle()
+    world.wait(3600)
+    world.settle()
+    assert len(world.made) == 1
+    (target,) = world.status["targets"]
+    assert (target["verdict"], target["reason"]) == ("Failed", "DiskFull")
+    assert world.condition("Degraded") == ("True", "AllTargetsFailed")
