@@ -6,7 +6,6 @@ one symbol helps nobody. Every target's process looks first: what it has to impo
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import os
@@ -120,13 +119,7 @@ def _has(module: str, name: str) -> bool:
 
 def tell(file: Path) -> bool:
     """Write what was found to `file`, for the driver, and say it; returns whether packages can be built."""
-    # Modules are no garbage, and to look through those imported so far, again and again, is a sixth of the import.
-    gc.disable()
-    try:
-        found = find()
-    finally:
-        gc.freeze()
-        gc.enable()
+    found = find()
     file.write_text(json.dumps(asdict(found)), encoding="utf-8")
     if found.reason is None:
         say(found.message)

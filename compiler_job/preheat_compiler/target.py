@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from preheat_compiler import carry, features, package
+from preheat_compiler import carry, package
 from preheat_compiler.build import build, building, describe_module, words
 from preheat_compiler.decide import Decision, allowed_error
 from preheat_compiler.faults import common_reason, describe, failed, redact
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str], *, launcher: str) -> int:
-    """Look at torch and write what was found, then compile the target and write `verdict.json`, to the work folder."""
+    """Compile the target and write `verdict.json` to the work folder."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--request", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
@@ -64,12 +64,6 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
         deadline=time.monotonic() + options.seconds,
         report=Report(target=f"{options.module}/{options.bucket}", stage_file=options.work / "stage"),
     )
-    try:
-        with work.report.stage("importing torch"):
-            if not features.tell(work.folder / features.FILE):
-                return 0
-    except OSError as error:
-        return _no_room(error)
     result = compile_target(work)
     if result.reason == "DiskFull":
         _make_room(work.folder)
@@ -85,13 +79,9 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     try:
         write_atomically(work.folder / "verdict.json", json.dumps(record))
     except OSError as error:
-        return _no_room(error)
+        traceback.print_exc()
+        return EXIT_DISK_FULL if common_reason(error) == "DiskFull" else 1
     return 0
-
-
-def _no_room(error: OSError) -> int:
-    traceback.print_exc()
-    return EXIT_DISK_FULL if common_reason(error) == "DiskFull" else 1
 
 
 def compile_target(work: Work) -> TargetResult:

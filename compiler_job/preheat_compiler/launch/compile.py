@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
 
 
 #: Further processes of the driver, by the word that starts them.
-ROLES = {"target": "target", "caches": "caches", "fresh": "fresh", "eager": "fresh"}
+ROLES = {"target": "begin", "caches": "caches", "fresh": "fresh", "eager": "fresh"}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -28,7 +28,7 @@ def toolkit(tmp_path: Path) -> Path:
             return 0
     """
     lines = [line[8:] for line in role.splitlines()]
-    return toolkits.make(tmp_path / "toolkit", target="\n".join(lines))
+    return toolkits.make(tmp_path / "toolkit", begin="\n".join(lines))
 
 
 def seen(toolkit: Path, directory: Path, **environment: str) -> dict[str, object]:
