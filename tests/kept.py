@@ -31,7 +31,7 @@ _MOST = 100
 _STALE_SECONDS = 24 * 3600.0
 #: Variables that change what is compiled, by what their names begin with; places of this checkout or session are none.
 _PREFIXES = ("TORCH", "PREHEAT_", "OMP_", "MKL_", "CUDA_", "PYTHON", "CXX")
-_NO_INPUTS = {"PREHEAT_CACHE", "PREHEAT_FRESH", "PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR"}
+_NO_INPUTS = ("PREHEAT_CACHE", "PREHEAT_FRESH", "PREHEAT_LAB", "PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR")
 
 #: Of this session: what is kept if its tests pass, and what was used.
 _offered: dict[Path, Path] = {}
@@ -92,7 +92,7 @@ def _root() -> Path:
 
 def _surroundings() -> str:
     """All but the checkout that an outcome depends on. The environment is read each time: tests change it."""
-    seen = {k: v for k, v in os.environ.items() if k.startswith(_PREFIXES) and k not in _NO_INPUTS}
+    seen = {k: v for k, v in os.environ.items() if k.startswith(_PREFIXES) and not k.startswith(_NO_INPUTS)}
     return repr((_machine(), sorted(seen.items())))
 
 
