@@ -30,8 +30,10 @@ _FILES, _SAID = "files", "said"
 _MOST = 100
 _STALE_SECONDS = 24 * 3600.0
 #: Variables that change what is compiled, by what their names begin with; places of this checkout or session are none.
-_PREFIXES = ("TORCH", "PREHEAT_", "OMP_", "MKL_", "CUDA_", "PYTHON", "CXX")
+_PREFIXES = ("TORCH", "PREHEAT_", "OMP_", "MKL_", "CUDA_", "PYTHON")
 _NO_INPUTS = ("PREHEAT_CACHE", "PREHEAT_FRESH", "PREHEAT_LAB", "PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR")
+#: Variables that tests themselves set for a compile.
+_SET_BY_TESTS = ("CXX",)
 
 #: Of this session: what is kept if its tests pass, and what was used.
 _offered: dict[Path, Path] = {}
@@ -91,9 +93,15 @@ def _root() -> Path:
 
 
 def _surroundings() -> str:
-    """All but the checkout that an outcome depends on. The environment is read each time: tests change it."""
-    seen = {k: v for k, v in os.environ.items() if k.startswith(_PREFIXES) and not k.startswith(_NO_INPUTS)}
-    return repr((_machine(), sorted(seen.items())))
+    """All but the checkout that an outcome depends on."""
+    return repr((_machine(), _environment(), [os.environ.get(name) for name in _SET_BY_TESTS]))
+
+
+@cache
+def _environment() -> list[str]:
+    """The variables that this process was started with: libraries set further ones, in whatever order they are imported."""
+    started = Path("/proc/self/environ").read_text(encoding="utf-8", errors="replace").split("\0")
+    return sorted(each for each in started if each.startswith(_PREFIXES) and not each.startswith(_NO_INPUTS))
 
 
 @cache

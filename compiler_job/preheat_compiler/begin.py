@@ -38,4 +38,7 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
 
     gc.freeze()
     gc.enable()
-    return target.main(argv, launcher=launcher)
+    try:
+        return target.main(argv, launcher=launcher)
+    finally:
+        gc.unfreeze()  # libraries look at the end whether all of theirs was collected, and complain
