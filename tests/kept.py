@@ -12,6 +12,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from contextlib import suppress
 from functools import cache
@@ -24,8 +25,8 @@ from lab.paths import REPOSITORY, cache_root, key_of, tree_key
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Where a made folder and what its maker said lie, below an entry.
-_FILES, _SAID = "files", "said"
+#: Where a made folder, what its maker said, and all that the key was made of lie, below an entry.
+_FILES, _SAID, _FROM = "files", "said", "from"
 #: Entries beyond this number go, the longest unused first; each is some megabytes.
 _MOST = 100
 _STALE_SECONDS = 24 * 3600.0
@@ -48,7 +49,8 @@ def made(folder: Path, make: Callable[[], str], *what: str, inputs: tuple[str, .
     """
     if os.environ.get("PREHEAT_FRESH") == "1":
         return make()
-    entry = _root() / key_of(tree_key(REPOSITORY, inputs), _surroundings(), *(f"\0{each}" for each in what))
+    parts = [tree_key(REPOSITORY, inputs), _surroundings(), *(f"\0{each}" for each in what)]
+    entry = _root() / key_of(*parts)
     if (entry / _SAID).exists():
         _used.add(entry)
         entry.touch()
@@ -58,6 +60,7 @@ def made(folder: Path, make: Callable[[], str], *what: str, inputs: tuple[str, .
     pending = _root() / f".new-{os.getpid()}-{len(_offered)}"
     shutil.rmtree(pending, ignore_errors=True)
     shutil.copytree(folder, pending / _FILES, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    (pending / _FROM).write_text("\n".join(parts))
     (pending / _SAID).write_text(said)
     _offered[entry] = pending
     return said
@@ -106,7 +109,9 @@ def _environment() -> list[str]:
 
 @cache
 def _machine() -> str:
-    packages = sorted(f"{each.name} {each.version}" for each in metadata.distributions())
+    # Not all that `sys.path` leads to: tests put folders of their own there.
+    installed = metadata.distributions(path=[sysconfig.get_path("purelib")])
+    packages = sorted(f"{each.name} {each.version}" for each in installed)
     cpu = {line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("model name", "flags"))}
     compiler = shutil.which("g++")
     version = (
