@@ -20,6 +20,7 @@ import yaml
 
 from children import die_with_parent
 from lab.binaries import Binaries
+from lab.daemons import QUICK_GO
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,8 +206,7 @@ def _await_ready(server: ApiServer) -> None:
 
 
 def _spawn(folder: Path, name: str, command: list[str]) -> subprocess.Popen[bytes]:
-    # What its collector of garbage saves in memory is not worth a sixth of what an API server computes.
-    env = {**os.environ, "GOGC": "400"}
+    env = {**QUICK_GO, **os.environ}
     with (folder / f"{name}.log").open("wb") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, env=env, preexec_fn=die_with_parent)
 

@@ -54,7 +54,7 @@ def recorded(layout: Layout) -> list[str]:
 
 
 #: Most daemons are Go programs, of which the collector of garbage takes a sixth; a lab has memory, and two processors.
-_QUICK_GO = {"GOGC": "400"}
+QUICK_GO = {"GOGC": "400"}
 
 
 def spawn(
@@ -77,7 +77,7 @@ def spawn(
     try:
         # Not subprocess: its object insists on being waited for, and a daemon outlives us.
         pid = os.posix_spawnp(
-            command[0], command, {**_QUICK_GO, **os.environ, **(env or {})}, setsid=True,
+            command[0], command, {**QUICK_GO, **os.environ, **(env or {})}, setsid=True,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, log, 1),

@@ -27,7 +27,7 @@ NO_TORCH = (
     TORCH.replace("None", '"TorchMissing"').replace('"torch 9"', '"cannot import torch"').replace("True", "False")
 )
 CRASHING_TORCH = 'import os\nFILE = "torch.json"\ndef tell(file):\n    os.abort()\n'
-#: Importing it takes for ever, kills, or fills the disk, for the bucket that is called so.
+#: Importing it takes for ever, or is killed, for the bucket that is called so.
 ODD_TORCH = """
 import os, signal, time
 FILE = "torch.json"

@@ -32,6 +32,12 @@ def evict(world: Simulation, *, ends: dict[str, int], deleted: bool) -> dict[str
     return pod
 
 
+def asked(job: dict[str, Any]) -> Any:
+    """The targets that a Job is to compile."""
+    environment = {e["name"]: e.get("value") for e in job["spec"]["template"]["spec"]["containers"][0]["env"]}
+    return json.loads(environment["PREHEAT_REQUEST"])["targets"]
+
+
 def replace_pod(world: Simulation, former: dict[str, Any]) -> None:
     """As the Job controller does, which takes an evicted pod for no failure."""
     name = f"{former['metadata']['name']}-again"
@@ -68,8 +74,7 @@ def test_a_job_that_ends_with_its_evicted_pod_is_tried_again_with_every_target_a
         if not world.open_jobs():
             break
         (job,) = world.open_jobs()
-        environment = {e["name"]: e.get("value") for e in job["spec"]["template"]["spec"]["containers"][0]["env"]}
-        assert json.loads(environment["PREHEAT_REQUEST"])["targets"] == [{"bucket": "one", "module": "main"}]
+        assert asked(job) == [{"bucket": "one", "module": "main"}]
         world.end(job, ok=False, ends={}, reason="BackoffLimitExceeded")
         for pod in world.pods.values():
             pod["status"] |= {"reason": "Evicted", "message": EVICTED}
@@ -105,8 +110,7 @@ def test_a_target_that_uses_more_disk_than_the_pod_may_is_left_out_and_says_whic
     over_its_limit(world, message, "main/one")
     world.settle()
     (job,) = world.open_jobs()
-    environment = {e["name"]: e.get("value") for e in job["spec"]["template"]["spec"]["containers"][0]["env"]}
-    assert json.loads(environment["PREHEAT_REQUEST"])["targets"] == [{"bucket": "two", "module": "main"}]
+    assert asked(job) == [{"bucket": "two", "module": "main"}]
     world.publish(job, digest("a"), KEPT.replace("main|one", "main|two"))
     world.settle()
     found = {t["bucket"]: t for t in world.status["targets"]}
