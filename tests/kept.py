@@ -57,6 +57,7 @@ def made(folder: Path, make: Callable[[], str], *what: str, inputs: tuple[str, .
         shutil.copytree(entry / _FILES, folder, dirs_exist_ok=True, symlinks=True)
         return (entry / _SAID).read_text()
     said = make()
+    _no_place_of_this_checkout(folder, said)
     pending = _root() / f".new-{os.getpid()}-{len(_offered)}"
     shutil.rmtree(pending, ignore_errors=True)
     shutil.copytree(folder, pending / _FILES, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
@@ -64,6 +65,15 @@ def made(folder: Path, make: Callable[[], str], *what: str, inputs: tuple[str, .
     (pending / _SAID).write_text(said)
     _offered[entry] = pending
     return said
+
+
+def _no_place_of_this_checkout(folder: Path, said: str) -> None:
+    """What tells where the checkout lies is another in the next one, so a test of it would fail there alone."""
+    documents = [*folder.rglob("*.json"), *folder.rglob("termination")]
+    texts = {"what it said": said} | {str(each): each.read_text() for each in documents}
+    if found := [name for name, text in texts.items() if str(REPOSITORY) in text]:
+        msg = f"{', '.join(found)}: names {REPOSITORY}; keep the checkout's place out of what is made"
+        raise AssertionError(msg)
 
 
 def settle(*, passed: bool) -> None:

@@ -76,6 +76,23 @@ def test_a_changed_checkout_is_another(runs: list[str], tmp_path: Path, monkeypa
     assert runs == ["0", "2"]
 
 
+def test_what_names_the_place_of_the_checkout_is_refused(runs: list[str], tmp_path: Path) -> None:
+    def make() -> str:
+        runs.append("made")
+        (tmp_path / "one").mkdir(exist_ok=True)
+        (tmp_path / "one" / "result.json").write_text(f'{{"path": "{kept.REPOSITORY}/tests"}}')
+        return ""
+
+    with pytest.raises(AssertionError, match=r"one/result\.json: names .*; keep the checkout's place out"):
+        kept.made(tmp_path / "one", make)
+    with pytest.raises(AssertionError, match="what it said: names "):
+        kept.made(tmp_path / "two", lambda: f"wrote {kept.REPOSITORY}/tests")
+    kept.settle(passed=True)
+    with pytest.raises(AssertionError):
+        kept.made(tmp_path / "one", make)
+    assert runs == ["made", "made"]
+
+
 def test_what_a_failed_session_made_or_used_is_made_again(runs: list[str], tmp_path: Path) -> None:
     get(tmp_path / "one", runs, "a")
     kept.settle(passed=False)

@@ -28,11 +28,12 @@ def make(folder: Path, **roles: str) -> Path:
 
 
 def start(toolkit: Path, directory: Path, **environment: str) -> subprocess.Popen[str]:
-    """The driver on `request.json` of `directory`."""
+    """The driver on `request.json` of `directory`, with an image's PYTHONPATH only where one is given."""
+    around = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, str(toolkit / "compile.py"), "--request", "request.json", "--out", "out"]
     return subprocess.Popen(
         [*command, "--termination-log", "termination"],
-        cwd=directory, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=directory, env={**around, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 
 
