@@ -34,7 +34,7 @@ QUICK_COMPILER := CCACHE_DIR=$(CACHE)/ccache CCACHE_MAXSIZE=2G CCACHE_BASEDIR=$(
 	PATH=/usr/lib/ccache:$$PATH
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint format lock unit unit-pythons test soak gpu bench cluster-up cluster-down cluster-status env images demo demo-down
+.PHONY: help venv bytecode lint format lock unit unit-pythons test soak gpu bench cluster-up cluster-down cluster-status env images demo demo-down
 
 help: ## what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +46,10 @@ $(VENV)/.compiled:
 
 venv: $(VENV)/.compiled ## the development environment, pinned and hashed
 	@echo $(VENV)
+
+# Where PYTHONDONTWRITEBYTECODE is set each of the hundreds of processes that tests start would compile what it imports.
+bytecode: $(VENV)/.compiled
+	@$(PY) -m compileall -q --invalidation-mode checked-hash operator compiler_job tests examples
 
 lint: $(VENV)/.compiled ## style, types, layers, generated files
 	ruff check .
@@ -65,7 +69,7 @@ format: $(VENV)/.compiled ## put the code into shape
 lock: ## resolve requirements/*.txt anew from pyproject.toml
 	PYTHONPATH=tests $(PYTHON) -m lab lock
 
-unit: $(VENV)/.compiled ## tests without a cluster and without compiling
+unit: bytecode ## tests without a cluster and without compiling
 	pytest tests/unit -m "not cluster and not torch and not soak" $(ARGS)
 
 unit-pythons: $(VENV)/.compiled ## make unit on each Python for the operator that is on this machine
@@ -75,13 +79,13 @@ unit-pythons: $(VENV)/.compiled ## make unit on each Python for the operator tha
 		if [ -n "$$python" ]; then $(MAKE) PYTHON=$$python unit || exit 1; \
 		else echo "Python $$each is not on this machine: not tried"; fi; done
 
-test: lint ## everything that gates a change, on a cluster made for it
+test: lint bytecode ## everything that gates a change, on a cluster made for it
 	$(QUICK_COMPILER) $(LAB) --name test run --fresh -- pytest -m "not soak" --ignore=tests/cluster/lab/test_faults.py $(WORKERS) $(ARGS)
 
 # What was compiled for a test before (tests/kept.py) is compiled again.
 # tests/cluster/lab/test_faults.py stops the API server and the node, so nothing may run beside it.
 soak: export PREHEAT_FRESH = 1
-soak: $(VENV)/.compiled ## the long tests in full, and those that break the cluster itself
+soak: bytecode ## the long tests in full, and those that break the cluster itself
 	pytest tests/unit --hypothesis-profile=soak $(ARGS)
 	$(MAKE) unit-pythons
 	$(LAB) --name soak run --fresh -- pytest -m "soak or matrix" $(ARGS)

@@ -6,6 +6,7 @@ They start nothing by themselves; a test that asks for one, and is run without a
 former is the longest, so the rest gets out of its way.
 """
 
+import gc
 import os
 from functools import cache
 from typing import Any
@@ -21,6 +22,9 @@ pytest_plugins = ("lab.fixtures",)
 # small call that takes 1 ms alone took 12 to 34; with threads that sleep while they wait it took 1.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# What is imported and collected stays, so nothing is looked for in it: that took a third of collecting, in each worker.
+gc.disable()
+
 # No deadline: how long an example takes says something about the machine only. Hypothesis prints what reproduces a failure.
 settings.register_profile("gate", deadline=None, print_blob=True, max_examples=50)
 settings.register_profile("soak", deadline=None, print_blob=True, max_examples=1000)
@@ -33,6 +37,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     last = len(items)
     order = {item: i for i, item in enumerate(items)}
     items.sort(key=lambda item: order[item] - (last if folder(item.nodeid) == "tests/e2e" else 0))
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is collected, among what tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -11,6 +11,7 @@ costs memory and start time in every pod.
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from preheat_operator.store.config import StoreConfig, read_credentials
@@ -42,6 +43,7 @@ def make_client(config: StoreConfig, *, connections: int, patient: bool = False)
     session = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
     session.set_config_variable("config_file", os.devnull)
     session.set_config_variable("credentials_file", os.devnull)
+    session.register_component("data_loader", _descriptions())
     if credentials is None:
         # The metadata service is left out: where a network policy drops its packets, asking it hangs.
         session.get_component("credential_provider").remove("iam-role")
@@ -73,3 +75,14 @@ def make_client(config: StoreConfig, *, connections: int, patient: bool = False)
         ),
     )
     return cast("S3Client", client)
+
+
+@cache
+def _descriptions() -> Any:
+    """botocore's description of S3 and of its endpoints: read once a process, where each session would read its own.
+
+    Parsing them is most of what making a client takes (0.2 s). What a user keeps in `~/.aws/models` is left out.
+    """
+    from botocore.loaders import Loader
+
+    return Loader(extra_search_paths=[Loader.BUILTIN_DATA_PATH], include_default_search_paths=False)

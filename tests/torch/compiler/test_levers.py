@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from preheat_runtime.package import Target
-from unit.compiler.jobs import Job, bucket, compile_job, serve, tensor
+from unit.compiler.jobs import Job, bucket, compile_job, serve, serve_each, tensor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,35 +142,34 @@ def test_nested_inputs_are_served_from_a_package_at_every_size(tuned: Job, tmp_p
     assert {line["outcome"] for line in said} == {"hot"}, said
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (", scale=0.25", "argument scale: is 0.25, compiled for 0.5"),
-        (', names="ba"', "argument names: is 'ba'"),
-        (', keys=("value", "key")', "argument past: [0] has the keys"),
-    ],
-)
-def test_other_constants_and_other_keys_are_other_calls(tuned: Job, tmp_path: Path, change: str, says: str) -> None:
-    body = f"got, want = call(3, fast{change}), call(3, net{change}); torch.testing.assert_close(got['y'], want['y'])"
-    said = serve(tuned, "nested", "nested", CALL.format(arguments="", body=body), tmp_path, compiler=False)
-    assert [line["outcome"] for line in said] == ["eager"]
-    assert says in said[0]["reason"]
+def test_other_constants_and_other_keys_are_other_calls(tuned: Job, tmp_path: Path) -> None:
+    says = {
+        ", scale=0.25": "argument scale: is 0.25, compiled for 0.5",
+        ', names="ba"': "argument names: is 'ba'",
+        ', keys=("value", "key")': "argument past: [0] has the keys",
+    }
+    body = "got, want = call(3, fast{change}), call(3, net{change}); torch.testing.assert_close(got['y'], want['y'])"
+    scripts = {change: CALL.format(arguments="", body=body.format(change=change)) for change in says}
+    said = serve_each(tuned, "nested", "nested", scripts, tmp_path, compiler=False)
+    for change, lines in said.items():
+        assert [line["outcome"] for line in lines] == ["eager"]
+        assert says[change] in lines[0]["reason"]
 
 
 def test_what_the_call_asks_for_itself_must_have_been_made(tuned: Job, tmp_path: Path) -> None:
-    same = "call(3, module=fast)"
-    for name, arguments, outcome in (
-        ("mode", ', mode="max-autotune-no-cudagraphs"', "hot"),
-        ("option", ', options={"epilogue_fusion": False}', "hot"),
-        ("another-mode", ', mode="reduce-overhead"', "cold"),
-        ("another-option", ', options={"epilogue_fusion": True}', "cold"),
-    ):
-        folder = tmp_path / name
-        folder.mkdir()
-        # What goes to torch is not called: the runtime says so at once, and torch would compile for a minute.
-        body = same if outcome == "hot" else "pass"
-        said = serve(tuned, "nested", "nested", CALL.format(arguments=arguments, body=body), folder)
-        assert [line["outcome"] for line in said] == [outcome], (name, said)
+    outcomes = {
+        ', mode="max-autotune-no-cudagraphs"': "hot",
+        ', options={"epilogue_fusion": False}': "hot",
+        ', mode="reduce-overhead"': "cold",
+        ', options={"epilogue_fusion": True}': "cold",
+    }
+    # What goes to torch is not called: the runtime says so at once, and torch would compile for a minute.
+    bodies = {"hot": "call(3, module=fast)", "cold": "pass"}
+    scripts = {asked: CALL.format(arguments=asked, body=bodies[outcome]) for asked, outcome in outcomes.items()}
+    said = serve_each(tuned, "nested", "nested", scripts, tmp_path, imports="import torch._dynamo, torch._inductor")
+    assert {asked: [line["outcome"] for line in lines] for asked, lines in said.items()} == {
+        asked: [outcome] for asked, outcome in outcomes.items()
+    }, said
 
 
 def test_mode_and_options_reach_inductor_as_they_are(tuned: Job) -> None:

@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 INPUTS = ("compiler_job", "tests/unit/compiler/toolkits.py")
 #: Looking for garbage among the modules imported so far is a sixth of importing torch.
 QUICK_IMPORT = "import gc; gc.disable(); import torch; gc.enable()\n"
+#: Runs each of some scripts in a process of its own, forked after what all of them import.
+EACH = """
+import json, os, sys
+{imports}
+for name, script in {scripts!r}:
+    if (child := os.fork()) == 0:
+        exec(compile(script, name, "exec"), {{"__name__": "__main__"}})
+        sys.exit()
+    assert os.waitpid(child, 0)[1] == 0, name
+    print(child)
+"""
 
 
 @dataclass
@@ -106,6 +117,29 @@ def serve(
 
     Without a compiler what is not served runs eagerly at once, instead of being compiled for a minute.
     """
+    return _serve(job, module, bucket, script, folder, compiler=compiler)[1]
+
+
+def serve_each(
+    job: Job,
+    module: str,
+    bucket: str,
+    scripts: dict[str, str],
+    folder: Path,
+    *,
+    imports: str = "",
+    compiler: bool = True,
+) -> dict[str, list[dict[str, Any]]]:
+    """`serve` of several scripts by name, each in a process of its own; torch and `imports` are imported once for all."""
+    script = EACH.format(imports=imports, scripts=list(scripts.items()))
+    out, said = _serve(job, module, bucket, script, folder, compiler=compiler)
+    processes = dict(zip(scripts, map(int, out.split()), strict=True))
+    return {name: [line for line in said if line["pid"] == pid] for name, pid in processes.items()}
+
+
+def _serve(
+    job: Job, module: str, bucket: str, script: str, folder: Path, *, compiler: bool
+) -> tuple[str, list[dict[str, Any]]]:
     target = job.target(module, bucket)
     pod = lay_out(
         folder / "pod", job.app / "out" / module / bucket, request=read_request(job.app / "request.json"), module=module,
@@ -115,5 +149,6 @@ def serve(
     environment.update(PREHEAT_DIR=str(pod), PREHEAT_WORK_DIR=str(folder), PYTHONPATH=f"{pod}/site:{job.app}")
     if not compiler:
         environment["PATH"] = str(pod)
-    subprocess.run([sys.executable, "-c", QUICK_IMPORT + script], env=environment, check=True)
-    return [line for line in said_by_runtime(folder) if line["event"] != "preheat-uncovered"]
+    command = [sys.executable, "-c", QUICK_IMPORT + script]
+    out = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return out, [line for line in said_by_runtime(folder) if line["event"] != "preheat-uncovered"]

@@ -134,6 +134,31 @@ def test_web_identity_is_used_where_the_secret_is_absent(tmp_path: Path, monkeyp
     client.close()
 
 
+def test_clients_of_one_process_share_what_s3_is_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from preheat_operator.store.client import make_client
+
+    # Of another S3, as botocore would find it below the home.
+    models = tmp_path / ".aws/models/s3/9999-01-01"
+    models.mkdir(parents=True)
+    (models / "service-2.json").write_text('{"metadata": {"apiVersion": "9999-01-01"}, "operations": {}}')
+    monkeypatch.setenv("HOME", str(tmp_path))
+    signed = []
+    for name in ("one", "two"):
+        secret = tmp_path / name
+        secret.mkdir()
+        (secret / "AWS_ACCESS_KEY_ID").write_text(f"key-{name}")
+        (secret / "AWS_SECRET_ACCESS_KEY").write_text(f"secret-{name}")
+        config = replace(StoreConfig.from_env(ENV), endpoint=f"http://{name}.invalid", credentials=secret)
+        client = make_client(config, connections=1)
+        signed.append(client.generate_presigned_url("get_object", Params={"Bucket": "b", "Key": "k"}))
+        client.close()
+    for name, url in zip(("one", "two"), signed, strict=True):
+        assert url.startswith(f"http://{name}.invalid/b/k?")
+        assert f"X-Amz-Credential=key-{name}" in url
+
+
 def test_keys_never_leave_the_tenant() -> None:
     keys = Keys("cluster.prod")
     assert keys.blob("a" * 64) == f"v1/cluster.prod/blobs/sha256/{'a' * 64}"
