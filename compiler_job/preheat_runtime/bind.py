@@ -33,6 +33,7 @@ _function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C.
 _transform, _tracing = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
 _included_keys, _excluded_keys = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_tls_local_exclude_set
 _any_global_hook, _forward_ad = torch.nn.modules.module._has_any_global_hook, torch.autograd.forward_ad
+_grad_enabled = torch.is_grad_enabled
 #: A module that other threads change is looked at so often before the call goes to torch.
 ATTEMPTS = 3
 #: torch's own loop over the addresses of many tensors, made for CUDA graphs; not in every version.
@@ -158,10 +159,11 @@ def process_reason() -> str | None:
     if _forward_ad._current_level >= 0:
         return "forward-mode gradients are computed"
     # torch.compiler.set_stance, as of a torch._dynamo that is there.
-    stance = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
-    if getattr(stance, "stance", "default") != "default":
-        return f"torch.compiler.set_stance asks for {stance.stance}"  # type: ignore[union-attr]
-    return None
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is None:
+        return None
+    stance = getattr(getattr(dynamo, "_stance", None), "stance", "default")
+    return None if stance == "default" else f"torch.compiler.set_stance asks for {stance}"
 
 
 class Code:
@@ -280,7 +282,7 @@ def _output_builder(spec: PackageSpec) -> Callable[[list[torch.Tensor | None]], 
 
 def grad_reason(state: ModuleState, tensors: Sequence[torch.Tensor]) -> str | None:
     """Compiled code gives no gradients; None when nobody can miss them. `tensors` are all that the call passes."""
-    if not torch.is_grad_enabled():
+    if not _grad_enabled():
         return None
     if state.requires_grad:
         return "grad is enabled and parameters require it; call the model under torch.inference_mode() or no_grad()"

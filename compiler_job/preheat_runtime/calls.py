@@ -2,12 +2,15 @@
 
 Why it exists: compiled code believes its inputs. Another batch, a transposed view or a different constant gives an
 answer of the right shape and the wrong content. Every argument is therefore compared with what was compiled.
+
+Most calls are like one before: for those torch's own check of tensors, one call in C, says the same as all comparing here.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +24,9 @@ if TYPE_CHECKING:
     Check = Callable[[Any, dict[str, int], list[torch.Tensor]], str | None]
 
 _TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-_dispatch_keys = torch._C._dispatch_keys
+_dispatch_keys, _included_keys = torch._C._dispatch_keys, torch._C._dispatch_tls_local_include_set
+#: Tensors made in inference mode and others, with grad and without, in this mode and that: so many kinds of equal calls are known.
+MAX_KNOWN = 4
 
 
 @functools.lru_cache(maxsize=1)
@@ -39,6 +44,13 @@ def _plain_keys() -> tuple[Any, ...]:
     return _dispatch_keys(ordinary), _dispatch_keys(inference)
 
 
+@functools.lru_cache(maxsize=1)
+def _usual_keys() -> Any:
+    """What a thread that is in no mode includes among the dispatch keys of each call."""
+    keys = torch._C.DispatchKey
+    return torch._C.DispatchKeySet(keys.BackendSelect).add(keys.ADInplaceOrView)
+
+
 class Matcher:
     """One CallSpec, made ready for the module's `forward`. `match` returns tensors, or the reason in words."""
 
@@ -54,9 +66,10 @@ class Matcher:
             for entry, parameter in zip(spec.arguments, parameters, strict=True)
         ]
         self._positional = self._plain_positional(parameters)
+        self._known: tuple[Callable[..., bool], ...] = ()
 
     def _plain_positional(self, parameters: list[inspect.Parameter]) -> int:
-        """How many leading tensors make a whole call when given by position alone; 0 when there is no such call."""
+        """How many leading tensors make a whole call when given by position alone; -1 when there is no such call."""
         count = 0
         for entry, parameter in zip(self._specs, parameters, strict=True):
             by_position = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
@@ -68,11 +81,15 @@ class Matcher:
             isinstance(entry, ConstSpec) and check(parameter.default, {}, []) is None
             for entry, (_, check), parameter in rest
         )
-        return count if omitted_fits else 0
+        return count if omitted_fits else -1
 
     def match(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
         """The tensors of a call in order, or why it is not one that was compiled."""
-        if not kwargs and len(args) == self._positional:
+        plain = not kwargs and len(args) == self._positional
+        if plain:
+            for is_known in self._known:
+                if is_known(*args):
+                    return list(args)
             values: list[Any] | tuple[Any, ...] = args
         else:
             try:
@@ -87,7 +104,23 @@ class Matcher:
             reason = check(value, sizes, tensors)
             if reason is not None:
                 return f"argument {name}: {reason}"
+        # Where sizes vary, there would be no end of kinds.
+        if plain and not sizes and len(self._known) < MAX_KNOWN:
+            self._remember(args, tensors)
         return tensors
+
+    def _remember(self, args: tuple[torch.Tensor, ...], tensors: list[torch.Tensor]) -> None:
+        """Know calls like this one by torch's check of type, dtype, device, sizes, strides and dispatch keys.
+
+        It compares what the thread includes and a tensor's own keys as one, so that an odd tensor in an ordinary thread would
+        pass for an ordinary one in an odd thread: it is made in no such thread. It holds for no tensor that is passed twice.
+        """
+        as_given = all(map(operator.is_, args, tensors))
+        if args and as_given and not (_included_keys() - _usual_keys()).raw_repr():
+            check = torch._C._dynamo.guards.TensorGuards(
+                *args, dynamic_dims_sizes=None, dynamic_dims_strides=None
+            ).check
+            self._known = (*self._known, check)
 
 
 def _as_compiled(tensor: torch.Tensor, stride: tuple[int, ...], order: torch.memory_format) -> torch.Tensor | None:

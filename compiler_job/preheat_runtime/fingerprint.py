@@ -252,6 +252,8 @@ def _gpu_reasons(artifact: Fingerprint) -> list[str]:
 def changed_settings(artifact: Fingerprint) -> str | None:
     """The first numeric setting of this process that is not as it was in the compile Job, in words."""
     now = settings()
+    if artifact.settings == now:  # at every call
+        return None
     for name, value in artifact.settings.items():
         if now.get(name) != value:
             return f"{name} is {now.get(name)} in the pod, artifact has {value}"

@@ -50,6 +50,9 @@ def _make(cls: type[T], *, eq: bool) -> type[T]:
             setattr(cls, name, value.default)
 
     def complete(values: dict[str, Any]) -> dict[str, Any]:
+        filled = {**plain, **values}
+        if filled.keys() == names:
+            return filled
         if wrong := sorted(values.keys() - names):
             raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {wrong[0]!r}")
         filled = {**plain, **{name: make() for name, make in factories.items() if name not in values}, **values}

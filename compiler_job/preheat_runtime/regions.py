@@ -78,11 +78,16 @@ class _Region:
         self._path = path
         self._package = package
         self._state = package.state
+        self._autocast_reason = package.levers.autocast_reason
         self._broken: str | None = None
 
     def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
-        """The tensors to run, or why this call runs as it is; the module itself was looked at before its own call."""
-        reason = self._broken or self._package.forbidden()
+        """The tensors to run, or why this call runs as it is.
+
+        The module itself was looked at before its own call; the process may have changed since: the module's own Python
+        may enter modes of its own.
+        """
+        reason = self._broken or process_reason() or self._autocast_reason("cpu")
         if reason is not None:
             return reason
         tensors = self._match(args, kwargs)
@@ -119,7 +124,7 @@ class RegionalPackage:
         self.missed: dict[str, str] = {}
         self.match = Matcher(target.call, module.forward).match
         self._module = module
-        self._levers = target.levers
+        self.levers = target.levers
         self._target = target
         self._regions: dict[int, _Region] = {}
         for region in target.regions:
@@ -129,10 +134,6 @@ class RegionalPackage:
                 block = module.get_submodule(path)
                 matcher = _matcher(region.call, block, matchers)
                 self._regions[id(block)] = _Region(BoundCode(code, matcher, state, path), block, path, self)
-
-    def forbidden(self) -> str | None:
-        """Why no region may answer now: the module's own Python may enter modes of its own."""
-        return process_reason() or self._levers.autocast_reason("cpu")
 
     def regions_check(self, args: tuple[Any, ...]) -> None:
         """All that is checked at the regions of one call which gives each of them `args`; for measuring."""

@@ -4,12 +4,15 @@ Why it exists: computing the identity takes milliseconds, and people do change m
 attribute, replace a helper, load other weights. Each call therefore compares the *objects* in every dict, list, class
 and closure the identity looked into with those seen then. Any difference only means: look again properly.
 
-A dict counts its own changes (PEP 509), and the numbers are compared first. Since Python 3.12 it has watchers instead, which
-do not hear of attributes that are set through an object: there the contents of an object's dict are always compared.
+A dict counts its own changes (PEP 509), and the numbers are compared first; so does that of a class. Since Python 3.12 it has
+watchers instead, which do not hear of attributes that are set through an object: there the contents of an object's dict are
+always compared. What an object is made of, its class and its `__dict__`, is asked of many at once where the garbage
+collector's own walk tells just these two.
 """
 
 from __future__ import annotations
 
+import gc
 import operator
 import sys
 from collections import OrderedDict
@@ -112,20 +115,25 @@ class Watch:
         self._empty = [entry for entry in self._dicts.values() if not entry]
         full = {key: entry for key, entry in self._dicts.items() if entry}
         counts = {key for key in full if OBJECTS_COUNT or key not in self._of_objects}
+        classes = list(self._classes.values())
+        counted_classes = classes if OBJECTS_COUNT and self._version is not None else []
+        counted = [entry for key, entry in full.items() if key in counts]
         self._armed_dicts = _Dicts(
-            [entry for key, entry in full.items() if key in counts], self._without, self._names, self._version
+            counted + list(map(_dict_of_class, counted_classes)), self._without, self._names, self._version
         )
         self._compared = _Dicts([entry for key, entry in full.items() if key not in counts], self._without, {}, None)
         self._armed_slots = [(value, name, getattr(value, name, _MISSING)) for value, name in self._slots]
         self._armed_sequences = [(entry, _items(entry)) for entry in self._sequences.values()]
         self._armed_sets = [(entry, set(map(id, entry)), list(entry)) for entry in self._sets.values()]
-        self._armed_classes = [(entry.__dict__, dict(entry.__dict__)) for entry in self._classes.values()]
-        self._bases = [entry.__mro__ for entry in self._classes.values()]
+        compared_classes = [] if counted_classes else classes
+        self._armed_classes = [(entry.__dict__, dict(entry.__dict__)) for entry in compared_classes]
+        self._armed_kinds, self._bases = classes, list(map(_mro, classes))
         self._armed_cells = [(cell, _content(cell)) for cell in self._cells.values()]
         self._armed_modules = list(self._modules.values())
-        self._armed_objects = list(self._objects.values())
-        self._kinds = list(map(type, chain(self._armed_modules, self._armed_objects)))
-        self._spaces = [*map(_module_dict, self._armed_modules), *map(_dict_of, self._armed_objects)]
+        self._kinds = list(map(type, self._armed_modules))
+        self._spaces = list(map(_module_dict, self._armed_modules))
+        self._walked = _walked(self._armed_modules, self._spaces, self._kinds)
+        self._armed_objects = [(entry, type(entry), _dict_of(entry)) for entry in self._objects.values()]
         self._armed_functions = list(self._functions.values())
         self._parts = list(chain.from_iterable(map(_parts, self._armed_functions)))
         self._content = [read() for read in self._read]
@@ -141,17 +149,22 @@ class Watch:
         )
 
     def _objects_unchanged(self) -> bool:
-        kinds = map(type, chain(self._armed_modules, self._armed_objects))
-        if not all(map(_same, kinds, self._kinds)):
-            return False
-        spaces = chain(map(_module_dict, self._armed_modules), map(_dict_of, self._armed_objects))
-        return all(map(_same, spaces, self._spaces))
+        if self._walked is None:
+            modules = all(map(_same, map(_module_dict, self._armed_modules), self._spaces)) and all(
+                map(_same, map(type, self._armed_modules), self._kinds)
+            )
+        else:
+            walked = gc.get_referents(*self._armed_modules)
+            modules = len(walked) == len(self._walked) and all(map(_same, walked, self._walked))
+        return modules and all(
+            type(entry) is kind and _dict_of(entry) is space for entry, kind, space in self._armed_objects
+        )
 
     def _rest_unchanged(self) -> bool:
         for space, before in self._armed_classes:
             if len(space) != len(before) or not all(map(_same, space.values(), before.values())):
                 return False
-        if not all(map(_same, (entry.__mro__ for entry in self._classes.values()), self._bases)):
+        if not all(map(_same, map(_mro, self._armed_kinds), self._bases)):
             return False
         if not all(map(_same, chain.from_iterable(map(_parts, self._armed_functions)), self._parts)):
             return False
@@ -200,6 +213,8 @@ class _Dicts:
         return chain.from_iterable(get(entry) for get, entry in zip(self._getters, self._dicts, strict=True))
 
     def unchanged(self) -> bool:
+        if not self._counted:
+            return True
         now = self._count()
         if now is not None and now == self._versions:
             return True
@@ -220,7 +235,24 @@ class _Dicts:
 
 # Past Module's own __getattr__, which would cost more than all the rest.
 _module_dict = torch.nn.Module.__dict__["__dict__"].__get__
+_mro = operator.attrgetter("__mro__")
 _parts = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
+
+
+def _walked(modules: list[torch.nn.Module], spaces: list[Any], kinds: list[type]) -> list[Any] | None:
+    """Dict and class of one module after the other, where the garbage collector's walk tells these and no more.
+
+    It is one loop in C over all of them. Since Python 3.13 it also tells what each attribute holds.
+    """
+    walked = gc.get_referents(*modules)
+    expected = list(chain.from_iterable(zip(spaces, kinds, strict=True)))
+    return expected if len(walked) == len(expected) and all(map(_same, walked, expected)) else None
+
+
+def _dict_of_class(value: type) -> dict[str, Any]:
+    """What is behind the view that `__dict__` of a class is: only a dict counts its changes."""
+    (space,) = gc.get_referents(value.__dict__)
+    return space  # type: ignore[no-any-return]
 
 
 def _dict_of(value: Any) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from preheat_runtime.calls import Matcher
+from preheat_runtime.calls import MAX_KNOWN, Matcher
 from preheat_runtime.package import CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec
 
 DEFAULT = object()
@@ -83,6 +83,109 @@ def test_every_difference_is_named(args, kwargs, words):
     found = Matcher(spec(tensor("x", 2, 3)), forward).match(args, kwargs)
     assert isinstance(found, str)
     assert re.search(words, found)
+
+
+def inference(*shape):
+    with torch.inference_mode():
+        return torch.zeros(shape)
+
+
+class Own(torch.Tensor):
+    pass
+
+
+@pytest.fixture(params=[False, True], ids=["as ever", "inference mode"])
+def known(request):
+    """A matcher that has seen a call, in the mode of later ones."""
+    with torch.inference_mode(request.param):
+        matcher = Matcher(spec(tensor("x", 2, 3)), forward)
+        for made in (X, inference(2, 3)):
+            assert match(matcher, made)[0] is made
+        assert len(matcher._known) == 2
+        yield matcher
+
+
+ODD = {
+    "a subclass": (lambda: torch.zeros(2, 3).as_subclass(Own), "is a Own"),
+    "no tensor": (lambda: np.zeros((2, 3), np.float32), "is a ndarray"),
+    "dtype": (lambda: torch.zeros(2, 3, dtype=torch.int32), "has dtype int32"),
+    "size": (lambda: torch.zeros(2, 4), "has shape (2, 4)"),
+    "rank": (lambda: torch.zeros(2, 3, 1), "has shape (2, 3, 1)"),
+    "transposed": (lambda: torch.zeros(3, 2).t(), "is not contiguous"),
+    "expanded": (lambda: torch.zeros(1, 3).expand(2, 3), "is not contiguous"),
+    "sparse": (lambda: torch.zeros(2, 3).to_sparse(), "is not an ordinary tensor"),
+    "sparse rows": (lambda: torch.zeros(2, 3).to_sparse_csr(), "is not an ordinary tensor"),
+    "device": (lambda: torch.zeros(2, 3, device="meta"), "is not an ordinary tensor"),
+    "lazily negative": (lambda: torch._neg_view(torch.zeros(2, 3)), "is not an ordinary tensor"),
+    "zero without memory": (lambda: torch._efficientzerotensor((2, 3)), "is not an ordinary tensor"),
+    "functional": (lambda: torch._to_functional_tensor(torch.zeros(2, 3)), "is not an ordinary tensor"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")  # of torch, about itself
+@pytest.mark.parametrize(("odd", "words"), ODD.values(), ids=ODD.keys())
+def test_every_difference_from_a_known_call_is_seen(known, odd, words):
+    found = match(known, odd())
+    assert isinstance(found, str)
+    assert words in found
+    assert len(known._known) == 2, "and is no known call afterwards"
+
+
+def test_more_or_less_arguments_than_in_a_known_call_are_seen(known):
+    assert "missing a required argument" in match(known)
+    assert "argument mask" in match(known, X, X)
+    assert "argument training" in match(known, X, training=True)
+
+
+def test_a_call_of_nothing_is_compared_too():
+    one = ConstSpec(parameter="flag", type="int", value="1")
+    assert "argument flag: is None" in match(Matcher(CallSpec(arguments=(one,), dims=()), lambda flag=None: flag))
+    matcher = Matcher(CallSpec(arguments=(one,), dims=()), lambda flag=1: flag)
+    for _ in range(2):
+        assert match(matcher) == []
+    assert "is 2" in match(matcher, 2)
+
+
+def test_a_call_like_a_known_one_is_looked_at_once(known):
+    known._arguments = ()  # with nothing to compare there are no tensors
+    given = torch.zeros(2, 3)
+    (found,) = match(known, given)
+    assert found is given
+    assert match(known, x=given) == []
+
+
+def test_a_tensor_that_is_put_right_makes_no_known_call():
+    matcher = Matcher(spec(tensor("x", 1, 3)), forward)
+    given = torch.zeros(3).as_strided((1, 3), (99, 1))
+    for _ in range(2):
+        assert match(matcher, given)[0].stride() == (3, 1)
+    assert matcher._known == ()
+
+
+def test_a_tensor_that_is_given_twice_is_answered():
+    matcher = Matcher(spec(tensor("x", 2, 3), tensor("mask", 2, 3)), forward)
+    for _ in range(MAX_KNOWN + 1):
+        assert [found is X for found in match(matcher, X, X)] == [True, True]
+    assert len(matcher._known) == MAX_KNOWN
+
+
+def test_calls_whose_sizes_vary_are_not_known():
+    matcher = Matcher(spec(tensor("x", "n", 3), dims=(BATCH,)), forward)
+    assert not isinstance(match(matcher, X), str)
+    assert matcher._known == ()
+
+
+def test_in_an_odd_thread_no_call_becomes_known():
+    """There, torch's check would take what is odd in itself for what is in an odd thread."""
+    matcher = Matcher(spec(tensor("x", 2, 3)), forward)
+    odd = torch._to_functional_tensor(torch.zeros(2, 3))
+    torch._enable_functionalization(reapply_views=True)
+    try:
+        assert not isinstance(match(matcher, X), str)
+        assert "ordinary" in match(matcher, odd)
+    finally:
+        torch._disable_functionalization()
+    assert "ordinary" in match(matcher, odd)
 
 
 def test_a_size_shared_by_two_arguments_must_be_the_same():

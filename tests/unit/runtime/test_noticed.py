@@ -119,6 +119,7 @@ class Net(nn.Module):
 def described(request, monkeypatch):
     if request.param == "compared":
         monkeypatch.setattr(watch, "OBJECTS_COUNT", False)
+        monkeypatch.setattr(watch, "_walked", lambda modules, spaces, kinds: None)
         monkeypatch.setattr(identity, "Watch", functools.partial(watch.Watch, version=None))
     elif watch.dict_version is None:
         pytest.fail("this torch does not tell how often a dict was changed")
@@ -213,6 +214,27 @@ def test_a_change_is_noticed(described, change):
         assert not before.watch.unchanged()
         after = describe(net).identity
     assert difference(after, before.identity) is not None
+
+
+def test_an_equal_dict_in_a_modules_place_is_noticed(described):
+    net, before = described
+    net.first.__dict__ = dict(net.first.__dict__)
+    assert not before.watch.unchanged(), "what is put into the other one would not be seen"
+
+
+def test_a_class_that_was_put_back_is_as_before(described):
+    _, before = described
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Net, "forward", lambda self, x: x)
+        assert not before.watch.unchanged()
+    assert before.watch.unchanged()
+    assert before.watch.unchanged()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="the walk tells each attribute there")
+def test_modules_are_walked_at_once(described, request):
+    walks = "counted" in request.node.name
+    assert (described[1].watch._walked is not None) == walks
 
 
 def test_what_was_put_back_is_as_before(described):
