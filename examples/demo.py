@@ -27,9 +27,9 @@ def say(text: str) -> None:
 def serve_once(
     kube: kit.Kube, example: str, image: str, *, label: str, env: dict[str, str] | None = None, name: str = ""
 ) -> kit.Served:
-    """As `kit.start_one`, and scale back to none."""
+    """As `kit.start_one`, and scale back to none: what starts a pod of the same Deployment next waits until it is gone."""
     served = kit.start_one(kube, example, image, label=label, env=env, name=name)
-    kit.scale(kube, name or example, 0)
+    kit.scale(kube, name or example, 0, wait=False)
     return served
 
 

@@ -166,7 +166,7 @@ def test_what_the_call_asks_for_itself_must_have_been_made(tuned: Job, tmp_path:
     # What goes to torch is not called: the runtime says so at once, and torch would compile for a minute.
     bodies = {"hot": "call(3, module=fast)", "cold": "pass"}
     scripts = {asked: CALL.format(arguments=asked, body=bodies[outcome]) for asked, outcome in outcomes.items()}
-    said = serve_each(tuned, "nested", "nested", scripts, tmp_path, imports="import torch._dynamo, torch._inductor")
+    said = serve_each(tuned, "nested", "nested", scripts, tmp_path, imports="import torch._inductor.compile_fx")
     assert {asked: [line["outcome"] for line in lines] for asked, lines in said.items()} == {
         asked: [outcome] for asked, outcome in outcomes.items()
     }, said
