@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shared import LAUNCHER, ROOT, commit, machine, vars_of
+from shared import LAUNCHER, ROOT, commit, machine, out_folder, vars_of
 
 from preheat_compiler.intervals import Interval, median_interval
 
@@ -146,7 +146,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--calls", type=int, default=20)
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "measured")
+    parser.add_argument("--out", type=out_folder, default=ROOT / "docs" / "measured")
     arguments = parser.parse_args()
     import torch
 
@@ -164,7 +164,6 @@ def main() -> int:
         for model, shape in MODELS.items():
             results["models"][model] = compare(model, shape, env=env, pairs=arguments.pairs, calls=arguments.calls)
     results["met"] = all(m["hot_over_eager"]["total_seconds"]["estimate"] <= TARGET for m in results["models"].values())
-    arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "first-answer.json").write_text(json.dumps(results, indent=2) + "\n")
     (arguments.out / "first-answer.md").write_text(report(results))
     print(report(results))

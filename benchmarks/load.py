@@ -22,7 +22,7 @@ import torch
 from artifacts import artifact
 from load_server import CLIENTS
 from matrix import usual_gate
-from shared import ROOT, commit, machine, vars_of
+from shared import ROOT, commit, machine, out_folder, vars_of
 
 from architectures.table import BY_NAME
 from preheat_compiler.intervals import median_interval
@@ -114,7 +114,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(BY_NAME), default=MODELS, metavar="NAME")
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--slice", type=float, default=2.0, help="seconds")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "measured")
+    parser.add_argument("--out", type=out_folder, default=ROOT / "docs" / "measured")
     options = parser.parse_args()
     results: dict[str, Any] = {
         "commit": commit(), "date": time.strftime("%Y-%m-%d"), "machine": machine(), "torch": torch.__version__,
@@ -124,7 +124,6 @@ def main() -> int:
         results["models"][name] = measure(name, pairs=options.pairs, seconds=options.slice)
         print(f"{name}: {results['models'][name]['ratio']['estimate']:.3f} of eager's throughput", flush=True)
     results["misses"] = [miss for name, found in results["models"].items() for miss in misses(name, found)]
-    options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "load.json").write_text(json.dumps(results, indent=1) + "\n")
     (options.out / "load.md").write_text(report(results))
     print(report(results))

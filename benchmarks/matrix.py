@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from shared import ROOT, commit, machine
+from shared import ROOT, commit, machine, out_folder
 
 from architectures.check import faults
 from architectures.job import compile_architecture, prepared
@@ -135,7 +135,7 @@ def main() -> int:
     """Run the architectures, renew their rows, and say whether all are as expected."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=list(BY_NAME), default=list(BY_NAME), metavar="NAME")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "measured")
+    parser.add_argument("--out", type=out_folder, default=ROOT / "docs" / "measured")
     arguments = parser.parse_args()
     place = arguments.out / "architectures.json"
     rows = {each["name"]: each for each in json.loads(place.read_text())} if place.exists() else {}

@@ -26,7 +26,7 @@ from artifacts import artifact, work_folder
 from peer_report import chart, judge, summary, table
 from peer_subjects import Model, Place, Row, Script, Subject
 from peer_ways import B10, COLD, EAGER, MEGA, TRACED, WARM
-from shared import ROOT, commit, machine
+from shared import ROOT, commit, machine, out_folder
 from volume import PLACE, enter
 
 from architectures.table import BY_NAME, Architecture, tensor, tokens
@@ -103,7 +103,7 @@ def main() -> int:
     )
     parser.add_argument("--minutes", type=float, default=55)
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=out_folder)
     options = parser.parse_args()
     begin = time.monotonic()
     names = options.only or (*(QUICK_MODELS if options.quick else MODELS), SCRIPT)
@@ -138,7 +138,6 @@ def main() -> int:
     text = table(results)
     print(text)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
         (out / "peers.json").write_text(json.dumps(results, indent=1) + "\n")
         (out / "peers.md").write_text(text)
         (out / "peers.svg").write_bytes(chart(results))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import subprocess
@@ -13,6 +14,15 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 LAUNCHER = ROOT / "compiler_job" / "preheat_compiler" / "launch" / "compile.py"
+
+
+def out_folder(text: str) -> Path:
+    """A folder to write to, made when the command line is read: not where hours of measuring have nowhere to go."""
+    try:
+        (place := Path(text)).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error.strerror}; name a folder that can be written to") from error
+    return place
 
 
 def commit() -> str:
