@@ -8,6 +8,7 @@ former is the longest, so the rest gets out of its way.
 
 import gc
 import os
+from collections.abc import Generator
 from functools import cache
 from typing import Any
 
@@ -39,10 +40,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: order[item] - (last if folder(item.nodeid) == "tests/e2e" else 0))
 
 
-def pytest_collection_finish() -> None:
-    """From here on garbage is collected, among what tests make."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """From here on garbage is collected, among what tests make; also in the process that only hands them out."""
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

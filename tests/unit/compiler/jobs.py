@@ -25,7 +25,7 @@ INPUTS = ("compiler_job", "tests/unit/compiler/toolkits.py")
 QUICK_IMPORT = "import gc; gc.disable(); import torch; gc.enable()\n"
 #: Runs each of some scripts in a process of its own, forked after what all of them import.
 EACH = """
-import json, os, sys
+import os, sys
 {imports}
 for name, script in {scripts!r}:
     if (child := os.fork()) == 0:
