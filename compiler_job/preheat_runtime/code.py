@@ -32,7 +32,7 @@ _BORING_CLASS_ATTRIBUTES = frozenset(
         "__doc__", "__dict__", "__weakref__", "__module__", "__annotations__", "__firstlineno__",
         "__static_attributes__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__abstractmethods__",
         "_abc_impl", "__orig_bases__", "__parameters__", "__dataclass_fields__", "__dataclass_params__", "__qualname__",
-        "__slotnames__",
+        "__slotnames__", "__classdictcell__",
     }
 )  # fmt: skip
 

@@ -181,6 +181,13 @@ def test_cycles_end():
     assert identity(net).unknown == ()
 
 
+def test_what_python_leaves_in_a_class_is_not_its_content(base):
+    # Since Python 3.14 a NamedTuple keeps the cell that its annotations are read through.
+    module = load()
+    module.Config.__classdictcell__ = types.CellType({"size": 4})
+    assert identity(module.Net()) == base
+
+
 def test_hooks_are_named():
     net = torch.nn.Sequential(torch.nn.Linear(2, 2))
     assert describe(net).hooked is None
