@@ -4,10 +4,10 @@ Why it exists: computing the identity takes milliseconds, and people do change m
 attribute, replace a helper, load other weights. Each call therefore compares the *objects* in every dict, list, class
 and closure the identity looked into with those seen then. Any difference only means: look again properly.
 
-A dict counts its own changes (PEP 509), and the numbers are compared first; so does that of a class. Since Python 3.12 it has
-watchers instead, which do not hear of attributes that are set through an object: there the contents of an object's dict are
-always compared. What an object is made of, its class and its `__dict__`, is asked of many at once where the garbage
-collector's own walk tells just these two.
+A dict counts its own changes (PEP 509), and the numbers are compared first; so does that of a class. Since Python 3.12 torch
+counts them by a watcher, which in Python 3.13 does not hear of attributes that are set through an object: where it is so, the
+contents of an object's dict are always compared. What an object is made of, its class and its `__dict__`, is asked of many at
+once where the garbage collector's own walk tells just these two.
 """
 
 from __future__ import annotations
@@ -29,9 +29,36 @@ _MISSING = object()
 _same = operator.is_
 
 
-#: The number of changes of a dict, where torch tells it.
-dict_version: Callable[[dict[Any, Any]], int] | None = getattr(torch._C._dynamo.guards, "dict_version", None)
-OBJECTS_COUNT = sys.version_info < (3, 12)
+def _dict_version() -> Callable[[dict[Any, Any]], int] | None:
+    """The number of changes of a dict, where torch tells it; without a lock of its own, so only under Python's."""
+    locked: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
+    return getattr(torch._C._dynamo.guards, "dict_version", None) if locked() else None
+
+
+def _counts_objects(version: Callable[[dict[Any, Any]], int] | None) -> bool:
+    """Whether the number of an object's dict also changes with what is done through the object."""
+    if version is None:
+        return False
+
+    class Probe:
+        pass
+
+    probe = Probe()
+    probe.there = 1  # type: ignore[attr-defined]
+    # An attribute's place is in the object itself until somebody asks for the dict, as all do that watch it.
+    numbers = [version(probe.__dict__)]
+    for change in (
+        lambda: setattr(probe, "there", 2),
+        lambda: setattr(probe, "more", 1),
+        lambda: delattr(probe, "there"),
+    ):
+        change()
+        numbers.append(version(probe.__dict__))
+    return len(set(numbers)) == len(numbers)
+
+
+dict_version = _dict_version()
+OBJECTS_COUNT = _counts_objects(dict_version)
 
 
 class Watch:
@@ -116,7 +143,7 @@ class Watch:
         full = {key: entry for key, entry in self._dicts.items() if entry}
         counts = {key for key in full if OBJECTS_COUNT or key not in self._of_objects}
         classes = list(self._classes.values())
-        counted_classes = classes if OBJECTS_COUNT and self._version is not None else []
+        counted_classes = classes if self._version is not None else []
         counted = [entry for key, entry in full.items() if key in counts]
         self._armed_dicts = _Dicts(
             counted + list(map(_dict_of_class, counted_classes)), self._without, self._names, self._version

@@ -216,6 +216,39 @@ def test_a_change_is_noticed(described, change):
     assert difference(after, before.identity) is not None
 
 
+def test_what_code_that_ran_often_sets_is_noticed(described):
+    net, before = described
+
+    def change(entry, value):
+        entry.gain = value
+
+    for _ in range(1000):  # Python has a quicker way for it by then, for objects with and without a dict
+        change(Plain(), 1.5)
+        change(net.plain, 1.5)
+    assert before.watch.unchanged()
+    change(net.plain, 2.5)
+    assert not before.watch.unchanged()
+
+
+@pytest.mark.parametrize("deaf_to", [None, "set", "added", "deleted"])
+def test_numbers_count_for_objects_only_where_they_hear_of_everything(deaf_to):
+    last, number = {}, 0
+
+    def version(space):
+        nonlocal last, number
+        kind = "deleted" if len(space) < len(last) else "added" if len(space) > len(last) else "set"
+        number += kind != deaf_to
+        last = dict(space)
+        return number
+
+    assert watch._counts_objects(version) == (deaf_to is None)
+
+
+def test_numbers_count_for_objects_in_most_pythons():
+    assert not watch._counts_objects(None)
+    assert watch.OBJECTS_COUNT or sys.version_info[:2] == (3, 13)
+
+
 def test_an_equal_dict_in_a_modules_place_is_noticed(described):
     net, before = described
     net.first.__dict__ = dict(net.first.__dict__)
