@@ -41,19 +41,17 @@ def _counts_objects(version: Callable[[dict[Any, Any]], int] | None) -> bool:
         return False
 
     class Probe:
-        pass
+        there = 0
 
     probe = Probe()
-    probe.there = 1  # type: ignore[attr-defined]
     # An attribute's place is in the object itself until somebody asks for the dict, as all do that watch it.
     numbers = [version(probe.__dict__)]
-    for change in (
-        lambda: setattr(probe, "there", 2),
-        lambda: setattr(probe, "more", 1),
-        lambda: delattr(probe, "there"),
-    ):
-        change()
-        numbers.append(version(probe.__dict__))
+    probe.there = 1
+    numbers.append(version(probe.__dict__))
+    probe.there = 2
+    numbers.append(version(probe.__dict__))
+    del probe.there
+    numbers.append(version(probe.__dict__))
     return len(set(numbers)) == len(numbers)
 
 
