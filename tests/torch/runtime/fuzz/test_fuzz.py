@@ -18,12 +18,12 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
 
 
-def fuzz(tmp_path, *, steps, seconds=None):
+def fuzz(tmp_path, *, steps, seconds=None, least=0):
     seed = int(os.environ.get("PREHEAT_FUZZ_SEED") or random.randrange(1 << 30))
     log = tmp_path / "steps.log"
     command = [sys.executable, str(HERE / "worker.py"), "--steps", str(steps), "--seed", str(seed), "--log", str(log)]
     if seconds is not None:
-        command += ["--seconds", str(seconds)]
+        command += ["--seconds", str(seconds), "--least", str(least)]
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'compiler_job'}:{ROOT / 'tests'}"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     taken = log.read_text() if log.exists() else "none"
@@ -34,9 +34,12 @@ def fuzz(tmp_path, *, steps, seconds=None):
 
 
 def test_whatever_is_done_to_a_module_it_answers_as_eager_does(tmp_path):
-    counts = fuzz(tmp_path, steps=1_000, seconds=60)
+    # What a busy machine does in a minute can be a module or two, which may both be changed before they are called.
+    counts = fuzz(tmp_path, steps=1_000, seconds=60, least=300)
     assert counts["calls"] > 20
-    assert counts["hot"] * 10 > counts["calls"], "hardly a call was answered by a package, so little was tested"
+    assert counts["hot"] * 10 > counts["calls"], (
+        f"hardly a call was answered by a package, so little was tested: {counts}"
+    )
 
 
 @pytest.mark.soak

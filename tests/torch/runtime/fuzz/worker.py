@@ -251,7 +251,8 @@ def main():
     global LOG, NAMES
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="then it ends, but for --least steps")
+    parser.add_argument("--least", type=int, default=0)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--models", nargs="+", choices=sorted(models.MODELS), default=sorted(models.MODELS))
@@ -263,7 +264,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder, options.log.open("w") as LOG:
         pod(Path(folder) / "preheat", options.models)
         begin, number = time.monotonic(), options.seed
-        while COUNTS["steps"] < options.steps and time.monotonic() - begin < options.seconds:
+        while COUNTS["steps"] < options.steps and (
+            time.monotonic() - begin < options.seconds or COUNTS["steps"] < options.least
+        ):
             hypothesis.seed(number)(Modules)
             run_state_machine_as_test(
                 Modules,
