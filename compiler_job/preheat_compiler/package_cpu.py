@@ -12,6 +12,7 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from preheat_runtime import vector
 from preheat_runtime.fingerprint import CPU_CLASSES, NATIVE, missing_flags, usable_flags
 
 from .package_errors import CompilerMissing, InputsRefused, IsaUnavailable
@@ -59,24 +60,22 @@ def inductor_settings(cpu_isa: str) -> dict[str, Any]:
 def vector_code(cpu_isa: str) -> Iterator[None]:
     """Inside, Inductor writes vector code for the class at most.
 
-    The environment variable for it would choose AMX for AVX-512, so the list it chooses from is cut instead. Inductor
-    would try its choice with a compile of its own (5 s); that this CPU has the class was seen in its flags already.
+    The environment variable for it would choose AMX for AVX-512, so the list it chooses from is another instead; see
+    `preheat_runtime.vector`. That this CPU has the class was seen in its flags already.
     """
     from torch._inductor import config, cpu_vec_isa
 
     if cpu_isa == NATIVE:
         yield
         return
-    allowed = {"X86_64_V3": ("VecAVX2",), "X86_64_V4": ("VecAVX512", "VecAVX2")}[cpu_isa]
     former = cpu_vec_isa.supported_vec_isa_list
     capability = os.environ.pop("ATEN_CPU_CAPABILITY", None)
-    cpu_vec_isa.supported_vec_isa_list = [isa for isa in former if type(isa).__name__ in allowed]
-    cpu_vec_isa.valid_vec_isa_list.cache_clear()
+    vector.hold(cpu_isa)
     try:
         with config.patch({"cpp.vec_isa_ok": True}):
-            chosen = type(cpu_vec_isa.pick_vec_isa()).__name__
-            if chosen not in (*allowed, "InvalidVecISA"):
-                raise IsaUnavailable(f"Inductor would write {chosen} code for {cpu_isa}")
+            chosen = cpu_vec_isa.pick_vec_isa()
+            if chosen not in (*cpu_vec_isa.supported_vec_isa_list, cpu_vec_isa.invalid_vec_isa):
+                raise IsaUnavailable(f"Inductor would write {type(chosen).__name__} code for {cpu_isa}")
             yield
     finally:
         cpu_vec_isa.supported_vec_isa_list = former

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import vector
 from .environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
 from .fingerprint import CPU_CLASSES, NATIVE, needed_isa
 from .room import is_torchs_own
@@ -61,6 +62,7 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     torch.compiler.config.cache_key_tag = cache_key_tag(isa)
     _set_imported(sys.modules.get("torch._inductor.config"), isa)
+    vector.hold(isa)
     return None
 
 
