@@ -34,8 +34,8 @@ def tools():
 
 
 def cache() -> Path:
-    """Outside the checkout, and another one for another torch, another CPU, or other code that builds."""
-    digest = hashlib.sha256(f"{torch.__version__} {needed_isa('Native')}".encode())
+    """Outside the checkout, and another one for another Python, torch or CPU, or other code that builds."""
+    digest = hashlib.sha256(f"{sys.version} {torch.__version__} {needed_isa('Native')}".encode())
     sources = sorted(Path(preheat_compiler.__file__).parent.glob("package*.py"))
     for path in (*sources, Path(contract.__file__), HERE / "models.py"):
         digest.update(path.read_bytes())
