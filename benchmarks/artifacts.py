@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from shared import ROOT
 from architectures.job import compile_architecture, factory, prepared
 from lab.paths import cache_root, tree_key
 from lab.venv import packages
+from preheat_runtime.fingerprint import NATIVE, needed_isa
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,9 +54,14 @@ class Artifact:
         return int(self.target["figures"]["sizeBytes"])
 
 
+def _key(*code: str) -> str:
+    # Another Python or CPU refuses what was made for this one.
+    return str(tree_key(ROOT, [*INPUTS, *code], torch.__version__, sys.version, needed_isa(NATIVE)))
+
+
 def work_folder(name: str, *code: str) -> Path:
     """A folder outside the checkout for what a benchmark keeps between runs; another one when its own `code` has changed."""
-    key = tree_key(ROOT, [*INPUTS, *(f"benchmarks/{each}" for each in code)], torch.__version__)
+    key = _key(*(f"benchmarks/{each}" for each in code))
     folder = cache_root() / "benchmarks" / f"{name}-{key}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -65,7 +72,7 @@ def artifact(architecture: Architecture) -> Artifact:
     ready, beside = prepared(replace(architecture, min_speedup="0"))
     ready = replace(ready, environment={**architecture.environment, **ready.environment})
     sites = (beside, packages(ROOT / "requirements" / "peers.txt"))
-    folder = cache_root() / "benchmarks" / f"artifact-{architecture.name}-{tree_key(ROOT, INPUTS, torch.__version__)}"
+    folder = cache_root() / "benchmarks" / f"artifact-{architecture.name}-{_key()}"
     done = folder / "target.json"
     if not done.exists():
         shutil.rmtree(folder, ignore_errors=True)
