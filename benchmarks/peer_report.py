@@ -119,6 +119,9 @@ def table(results: dict[str, Any]) -> str:
             cells += [f"{each['p50_ms']:.2f}", f"{moved / 1e6:.2f}" if moved is not None else "–"]
             cells += [f"{each['compiler_runs']:g}", str(each["samples"])]
             lines.append(f"| {' | '.join(f'**{cell}**' if way == PREHEAT and cell else cell for cell in cells)} |")
+    failing = [(name, way, said) for name, ways in results["failing"].items() for way, said in ways.items()]
+    lines += ["", "Left out, since the process fails with it:", ""] if failing else []
+    lines += [f"- {name}, {WORDS[way]}: `{said[:200]}`" for name, way, said in failing]
     verdict = "Met." if not results["misses"] else "MISSED:"
     lines += ["", f"Targets: Preheat ÷ eager ≤ {TARGET} in both measures, and ahead of every peer. {verdict}", ""]
     lines += [f"- {miss}" for miss in results["misses"]]

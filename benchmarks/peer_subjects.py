@@ -38,11 +38,21 @@ HELP = ("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "TORCHINDUCTOR_VEC_ISA_OK"
 Row = dict[str, Any]
 
 
+class StartFailed(SystemExit):
+    """A process that did not end well; `said` is its last line."""
+
+    def __init__(self, name: str, way: str, stderr: str) -> None:
+        super().__init__(f"{name}, {way}: {stderr[-3000:]}")
+        self.said = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "nothing")
+
+
 class Subject(Protocol):
     """Something to start in several ways."""
 
     name: str
     ways: tuple[str, ...]
+    failing: dict[str, str]
+    """The peers that cannot do it, with what their process said last; they are none of its ways."""
 
     def prepare(self) -> None:
         """Fill all caches and start once in each way; does nothing when that was done."""
@@ -133,6 +143,7 @@ class Model:
     artifact: Artifact
     place: Place
     ways: tuple[str, ...] = (*QUICK, TRACED, COLD)
+    failing: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -143,6 +154,7 @@ class Model:
         """One eager start for the answer, one cold start that fills the caches, and one of each other way."""
         done = self.place.keep / "prepared"
         if done.exists():
+            self._leave_out(json.loads(done.read_text()))
             return
         for name in ("warm", "traced", "b10"):
             shutil.rmtree(self.place.keep / name, ignore_errors=True)
@@ -151,9 +163,21 @@ class Model:
         saved = self._run(PREPARE)["saved"]
         if saved != "SUCCESS":
             raise SystemExit(f"{self.name}: b10-transfer saved nothing: {saved}")
+        failing: dict[str, str] = {}
         for way in (PREPARE_TRACED, WARM, TRACED, MEGA, B10, PREHEAT):
-            tell(self.name, way, self._run(way))
-        done.touch()
+            try:
+                tell(self.name, way, self._run(way))
+            except StartFailed as error:
+                if way == PREHEAT:
+                    raise
+                failing[{PREPARE_TRACED: TRACED}.get(way, way)] = error.said
+                print(f"{self.name}, {way}: FAILED, and is left out: {error.said}", flush=True)
+        self._leave_out(failing)
+        done.write_text(json.dumps(failing))
+
+    def _leave_out(self, failing: dict[str, str]) -> None:
+        self.failing = failing
+        self.ways = tuple(way for way in self.ways if way not in failing)
 
     def start(self, way: str) -> Row:
         """See Subject."""
@@ -182,7 +206,7 @@ class Model:
             words, cwd=self.artifact.app, env=env, capture_output=True, text=True, timeout=900, check=False
         )
         if done.returncode:
-            raise SystemExit(f"{self.name}, {way}: {done.stderr[-3000:]}")
+            raise StartFailed(self.name, way, done.stderr)
         row: Row = json.loads(done.stdout.splitlines()[-1])
         # Both processes read the same clock: CLOCK_MONOTONIC, which perf_counter is on Linux.
         row["total_seconds"] = row.pop("first_at") - before
@@ -201,6 +225,7 @@ class Script:
     place: Place
     name: str = "open_clip"
     ways: tuple[str, ...] = (EAGER, WARM, PREHEAT, COLD)
+    failing: dict[str, str] = field(default_factory=dict)
 
     batch = 2
     batches = 20

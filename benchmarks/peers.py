@@ -133,6 +133,7 @@ def main() -> int:
         "commit": commit(), "date": time.strftime("%Y-%m-%d"), "machine": machine(), "torch": torch.__version__,
         "seed": rounds.seed,
         "subjects": {each.name: summary(rounds.of(each.name), each.bytes_moved()) for each in subjects},
+        "failing": {each.name: each.failing for each in subjects if each.failing},
     }  # fmt: skip
     results["misses"] = judge(results["subjects"])
     text = table(results)

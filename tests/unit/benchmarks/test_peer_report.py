@@ -91,12 +91,13 @@ def test_table_and_plot_show_every_way_and_every_miss(report):
     subjects = {"model": report.summary(rounds(**{**GOOD, "preheat": row(4.3, 1.0)}), {"preheat": 2_500_000})}
     results = {
         "commit": "abc", "date": "2026-01-01", "machine": "m", "torch": "2", "seed": 1,
-        "subjects": subjects, "misses": report.judge(subjects),
+        "subjects": subjects, "misses": report.judge(subjects), "failing": {"model": {"traced": "NameError: no such name"}},
     }  # fmt: skip
     text = report.table(results)
     assert "| model | eager | 13.33 | 1 |" in text
     assert "**2.50**" in text
     assert "MISSED" in text
+    assert "- model, the same, `TORCH_CACHING_PRECOMPILE`: `NameError: no such name`" in text
     assert "Preheat is 1.075" in text
     plot = ElementTree.fromstring(report.chart(results))
     assert "Preheat" in "".join(plot.itertext())
