@@ -20,6 +20,7 @@ from preheat_compiler.faults import common_reason, describe, redact
 from preheat_compiler.graphs import Graphs
 from preheat_compiler.measure import Speed
 from preheat_runtime import vector
+from preheat_runtime.allocator import keep_freed_memory
 from preheat_runtime.compare import Difference
 from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
 from preheat_runtime.fingerprint import needed_isa
@@ -142,6 +143,7 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
     torch.backends.cpu.get_cpu_capability()
     os.environ.update(isa_environment(request.cpu_isa))
     vector.hold(request.cpu_isa)
+    keep_freed_memory()
     torch.compiler.config.cache_key_tag = cache_key_tag(needed_isa(request.cpu_isa))
     levers = levers_of(request.settings)
     module = find_module(load_factory(request.factory, request.settings.arguments), spec.path)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from .allocator import keep_freed_memory
 from .environment import CHECK_INPUTS
 from .records import dataclass
 
@@ -62,6 +63,7 @@ class SharedObject:
     def __init__(self, path: Path) -> None:
         # Read by the library once, at its first run, and the cheapest guard against silent nonsense there is.
         os.environ.setdefault(*CHECK_INPUTS)
+        keep_freed_memory()
         try:
             library = ctypes.CDLL(str(path))
             self.call = {name: getattr(library, f"AOTInductorModelContainer{name}") for name in _FUNCTIONS}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import vector
+from .allocator import keep_freed_memory
 from .environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
 from .fingerprint import CPU_CLASSES, NATIVE, needed_isa
 from .room import is_torchs_own
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str | None:
     """Copy the caches of `candidates` and set the process up to use them; why that is not possible, or None.
 
-    Changes os.environ and torch.compiler.config for the whole process.
+    Changes os.environ, torch.compiler.config and what becomes of freed memory for the whole process.
     """
     work = environ.get(ENV_WORK_DIR)
     if not work:
@@ -63,6 +64,7 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
     torch.compiler.config.cache_key_tag = cache_key_tag(isa)
     _set_imported(sys.modules.get("torch._inductor.config"), isa)
     vector.hold(isa)
+    keep_freed_memory()
     return None
 
 
