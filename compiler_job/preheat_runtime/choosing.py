@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .bind import Mismatch, ModuleState, grad_reason, process_reason, watched_reason
 from .calls import Matcher
 from .fingerprint import changed_settings, needed_flags
+from .garbage import not_collected
 from .locks import ForkLock
 from .package import TargetUnreadable
 from .reasons import ON_REJECT_COMPILE
@@ -166,7 +167,8 @@ class Chooser:
                 self.fitting, self._state = (), None
                 return None
             try:
-                self._state, self.fitting, self._unfit = self._attach()
+                with not_collected():
+                    self._state, self.fitting, self._unfit = self._attach()
             except Exception as error:  # another thread may be changing the module; or it is too odd, now and later
                 self._changes += MAX_CHANGES_IN_A_ROW // 4
                 self.fitting, self._state = (), None

@@ -44,9 +44,7 @@ def _install(torch: Any) -> None:
         if model is None or args:
             return real(model, *args, **kwargs)
         try:
-            from . import serve
-
-            served = serve.serve(real, model, kwargs)
+            served = _serve().serve(real, model, kwargs)
         except Exception as error:
             _complain("torch.compile goes on without Preheat", error)
             served = None
@@ -54,6 +52,14 @@ def _install(torch: Any) -> None:
 
     compile._preheat = True  # type: ignore[attr-defined]
     torch.compile = compile
+
+
+def _serve() -> Any:
+    from .garbage import not_collected
+
+    with not_collected():
+        from . import serve
+    return serve
 
 
 def _say_that_it_is_there(environ: Mapping[str, str]) -> None:
