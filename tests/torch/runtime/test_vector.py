@@ -7,6 +7,8 @@ from torch._inductor import config, cpu_vec_isa
 from preheat_runtime import vector
 from preheat_runtime.environment import isa_environment
 
+pytestmark = pytest.mark.torch
+
 AVX512 = {"-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma"}
 FLAGS = {"X86_64_V3": {"-mavx2", "-mfma", "-mf16c"}, "X86_64_V4": AVX512}
 
