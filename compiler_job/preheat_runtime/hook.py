@@ -55,6 +55,7 @@ def _install(torch: Any) -> None:
 
 
 def _serve() -> Any:
+    """The rest of the runtime, read when it is first needed."""
     from .garbage import not_collected
 
     with not_collected():
