@@ -19,10 +19,8 @@ from preheat_compiler import processes
 from preheat_compiler.faults import common_reason, describe, redact
 from preheat_compiler.graphs import Graphs
 from preheat_compiler.measure import Speed
-from preheat_runtime import vector
-from preheat_runtime.allocator import keep_freed_memory
 from preheat_runtime.compare import Difference
-from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
+from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment
 from preheat_runtime.fingerprint import needed_isa
 
 if TYPE_CHECKING:
@@ -136,15 +134,11 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
     from preheat_compiler.stages import compile_stages
     from preheat_compiler.submodules import where_time_goes
     from preheat_compiler.tuning import tuned_within
+    from preheat_runtime.warm import settle
 
     request = read_request(options.request)
     spec, bucket = request.target(options.module, options.bucket)
-    # torch settles on its own kernels' instructions at the first look; what is set after that only binds Inductor.
-    torch.backends.cpu.get_cpu_capability()
-    os.environ.update(isa_environment(request.cpu_isa))
-    vector.hold(request.cpu_isa)
-    keep_freed_memory()
-    torch.compiler.config.cache_key_tag = cache_key_tag(needed_isa(request.cpu_isa))
+    settle(needed_isa(request.cpu_isa))
     levers = levers_of(request.settings)
     module = find_module(load_factory(request.factory, request.settings.arguments), spec.path)
     device = device_of(module)

@@ -56,16 +56,22 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
         _copy([entry for entry in candidates if entry.fingerprint.cpu_isa == isa], folder)
     except OSError as error:
         return f"the caches cannot be copied to {folder}: {error}"
-    # torch settles on its own kernels' instructions at the first look; what is set after that only binds Inductor.
-    torch.backends.cpu.get_cpu_capability()
-    os.environ.update({**wanted, **isa_environment(isa)})
+    os.environ.update(wanted)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
-    torch.compiler.config.cache_key_tag = cache_key_tag(isa)
     _set_imported(sys.modules.get("torch._inductor.config"), isa)
+    settle(isa)
+    return None
+
+
+def settle(isa: str) -> None:
+    """Let this process compile as all do that write caches for `isa`, as a fingerprint has it, or find something in them."""
+    # torch settles on its own kernels' instructions at the first look; what is set after that only binds Inductor.
+    torch.backends.cpu.get_cpu_capability()
+    os.environ.update(isa_environment(isa))
+    torch.compiler.config.cache_key_tag = cache_key_tag(isa)
     vector.hold(isa)
     keep_freed_memory()
-    return None
 
 
 def _set_imported(config: Any, isa: str) -> None:
