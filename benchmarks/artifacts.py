@@ -10,6 +10,7 @@ import json
 import shutil
 import sys
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,12 @@ from shared import ROOT
 from architectures.job import compile_architecture, factory, prepared
 from lab.paths import cache_root, tree_key
 from lab.venv import packages
+from preheat_compiler.decide import Decision, decide
+from preheat_compiler.intervals import Interval
+from preheat_compiler.request import KeepIf
 from preheat_runtime.fingerprint import NATIVE, needed_isa
+from preheat_runtime.manifest import Manifest
+from preheat_runtime.package import TARGET_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Of these an artifact is made.
 INPUTS = ("compiler_job", "tests/architectures", "requirements/architectures.txt", "requirements/peers.txt")
+#: keepIf.minSpeedup where a CompiledModel gives none.
+USUAL_GATE = Decimal("1.05")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +59,48 @@ class Artifact:
     @property
     def bytes_moved(self) -> int:
         """All files of the artifact; published ones are compressed, so no pod fetches more."""
+        if self.rejected is not None:
+            return sum(file.stat().st_size for file in self.pod.glob(f"revision/**/{TARGET_FILE}"))
         return int(self.target["figures"]["sizeBytes"])
+
+    @property
+    def rejected(self) -> str | None:
+        """The reason when its pods run eager on purpose."""
+        (target,) = _manifest(self.pod).targets
+        return target.reason if target.verdict == "Rejected" else None
+
+    def by_usual_gate(self) -> Artifact:
+        """What a user has who gives no `keepIf`: this one, or where the usual gate rejects it, one that says so."""
+        gate = usual_gate(self.target)
+        if gate is None or gate.verdict == "Kept":
+            return self
+        pod = self.pod.with_name("pod-by-usual-gate")
+        shutil.rmtree(pod, ignore_errors=True)
+        shutil.copytree(self.pod, pod)
+        manifest = _manifest(pod)
+        (entry,) = manifest.targets
+        for file in (pod / "revision" / entry.folder).rglob("*"):
+            if file.is_file() and file.name != TARGET_FILE:
+                file.unlink()
+        files = tuple(file for file in entry.files if file.path == TARGET_FILE)
+        said = replace(entry, verdict=gate.verdict, reason=gate.reason, message=gate.message, tier=None, files=files)
+        (pod / "revision" / "manifest.json").write_bytes(replace(manifest, targets=(said,)).to_bytes())
+        return replace(self, pod=pod)
+
+
+def _manifest(pod: Path) -> Manifest:
+    return Manifest.parse((pod / "revision" / "manifest.json").read_bytes())
+
+
+def usual_gate(target: dict[str, Any]) -> Decision | None:
+    """What the usual gate on speed would have said of these figures; None where no speed was measured."""
+    figures = target["figures"]
+    if "speedup" not in figures:
+        return None
+    estimate, low, high = (float(figures[name]) for name in ("speedup", "speedupLow", "speedupHigh"))
+    interval = Interval(estimate=estimate, low=low, high=high, samples=0)
+    keep_if = KeepIf(min_speedup=USUAL_GATE, max_error=None)
+    return decide(keep_if, error=0.0, allowed=1.0, speedup=interval)
 
 
 def _key(*code: str) -> str:

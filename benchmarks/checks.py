@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 from regions import MODEL
-from shared import ROOT, commit, machine, out_folder, vars_of
+from shared import ROOT, add_out, commit, machine, vars_of
 
 from preheat_compiler.intervals import median_interval
 from preheat_compiler.package import ExampleCall, build_package
@@ -295,7 +295,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--pairs", type=int, default=15)
-    parser.add_argument("--out", type=out_folder, default=ROOT / "docs" / "measured")
+    add_out(parser)
     options = parser.parse_args()
     results: dict[str, Any] = {
         "commit": commit(), "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(), "machine": machine(),

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shared import LAUNCHER, ROOT, commit, machine, out_folder, vars_of
+from shared import LAUNCHER, ROOT, add_out, commit, machine, vars_of
 
 from preheat_compiler.intervals import Interval, median_interval
 
@@ -146,7 +146,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--calls", type=int, default=20)
-    parser.add_argument("--out", type=out_folder, default=ROOT / "docs" / "measured")
+    add_out(parser)
     arguments = parser.parse_args()
     import torch
 

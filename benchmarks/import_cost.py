@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shared import ROOT, commit, machine, out_folder, vars_of
+from shared import add_out, commit, machine, vars_of
 
 from preheat_compiler.intervals import median_interval
 from preheat_operator.containers.sources import RUNTIME, write_site
@@ -184,7 +184,7 @@ def main() -> int:
     """Measure, write docs/measured/import-cost.{json,md}, and say whether the target is met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--out", type=out_folder, default=ROOT / "docs" / "measured")
+    add_out(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="preheat-import-") as folder:
         measured = measure(options.rounds, Path(folder))

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from artifacts import artifact
+from artifacts import artifact, usual_gate
 from load_server import CLIENTS
-from matrix import usual_gate
-from shared import ROOT, commit, machine, out_folder, vars_of
+from shared import ROOT, add_out, commit, machine, vars_of
 
 from architectures.table import BY_NAME
 from preheat_compiler.intervals import median_interval
@@ -66,7 +65,8 @@ def measure(name: str, *, pairs: int, seconds: float) -> dict[str, Any]:
         per_second["eager"].append(eager)
     for side, values in per_second.items():
         found[side]["per_second"] = median_interval(values).estimate
-    return found | {"ratio": vars_of(median_interval(ratios)), "outcomes": outcomes, "gate": usual_gate(made.target)}
+    gate = usual_gate(made.target)
+    return found | {"ratio": vars_of(median_interval(ratios)), "outcomes": outcomes, "gate": gate and gate.reason}
 
 
 def misses(name: str, found: dict[str, Any]) -> list[str]:
@@ -114,7 +114,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(BY_NAME), default=MODELS, metavar="NAME")
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--slice", type=float, default=2.0, help="seconds")
-    parser.add_argument("--out", type=out_folder, default=ROOT / "docs" / "measured")
+    add_out(parser)
     options = parser.parse_args()
     results: dict[str, Any] = {
         "commit": commit(), "date": time.strftime("%Y-%m-%d"), "machine": machine(), "torch": torch.__version__,

@@ -15,22 +15,16 @@ import json
 import sys
 import tempfile
 import time
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import torch
-from shared import ROOT, commit, machine, out_folder
+from artifacts import usual_gate
+from shared import add_out, commit, machine
 
 from architectures.check import faults
 from architectures.job import compile_architecture, prepared
 from architectures.table import ARCHITECTURES, BY_NAME, Architecture
-from preheat_compiler.decide import decide
-from preheat_compiler.intervals import Interval
-from preheat_compiler.request import KeepIf
-
-#: keepIf.minSpeedup where a CompiledModel gives none.
-USUAL_GATE = Decimal("1.05")
 
 
 def row(architecture: Architecture) -> dict[str, Any]:
@@ -49,7 +43,7 @@ def row(architecture: Architecture) -> dict[str, Any]:
         "reason": target["reason"],
         "message": target["message"].replace(f"{folder}/job/app/", "").replace(f"{packages}/", ""),
         "min_speedup": architecture.min_speedup,
-        "usual_gate": usual_gate(target),
+        "usual_gate": (gate := usual_gate(target)) and gate.reason,
         "figures": target["figures"],
         "constants": report.get("package", [{}])[0].get("constants"),
         "served": served and {"outcomes": served.outcomes, **served.answer},
@@ -59,17 +53,6 @@ def row(architecture: Architecture) -> dict[str, Any]:
         "machine": machine(),
         "torch": torch.__version__,
     }
-
-
-def usual_gate(target: dict[str, Any]) -> str | None:
-    """The reason that the usual gate on speed would have given to these figures."""
-    figures = target["figures"]
-    if "speedup" not in figures:
-        return None
-    estimate, low, high = (float(figures[name]) for name in ("speedup", "speedupLow", "speedupHigh"))
-    interval = Interval(estimate=estimate, low=low, high=high, samples=0)
-    keep_if = KeepIf(min_speedup=USUAL_GATE, max_error=None)
-    return decide(keep_if, error=0.0, allowed=1.0, speedup=interval).reason
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -135,7 +118,7 @@ def main() -> int:
     """Run the architectures, renew their rows, and say whether all are as expected."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=list(BY_NAME), default=list(BY_NAME), metavar="NAME")
-    parser.add_argument("--out", type=out_folder, default=ROOT / "docs" / "measured")
+    add_out(parser)
     arguments = parser.parse_args()
     place = arguments.out / "architectures.json"
     rows = {each["name"]: each for each in json.loads(place.read_text())} if place.exists() else {}

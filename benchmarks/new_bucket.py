@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shared import ROOT, commit, machine, out_folder, vars_of
+from shared import add_out, commit, machine, vars_of
 
 from preheat_compiler.intervals import median_interval
 
@@ -149,7 +149,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--modes", nargs="+", default=MODES)
-    parser.add_argument("--out", type=out_folder, default=ROOT / "docs" / "measured")
+    add_out(parser)
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child is not None:

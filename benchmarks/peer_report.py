@@ -94,7 +94,8 @@ def table(results: dict[str, Any]) -> str:
         "the experimental `TORCH_CACHING_PRECOMPILE=1`, which keeps what Dynamo traced. "
         "*mega-cache*: `torch.compiler.load_cache_artifacts` of one file; it "
         "holds the sources of C++ kernels but not what was compiled of them, so each process compiles them. *b10-transfer*: version 0.4.1, `load_compile_cache()` from a "
-        "local folder as its volume. *Preheat*: what a pod has after its init container; nothing but the environment differs from cold. "
+        "local folder as its volume. *Preheat*: what a pod has after its init container; nothing but the environment differs from cold; as for a user who gives no `keepIf`, so what is no faster compiled runs eager, "
+        "and no other way knows. "
         "The caches' four also get two settings that torch's documentation does not ask for, and that Preheat's own caches tier uses "
         "(`TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS=0`, `TORCHINDUCTOR_VEC_ISA_OK=1`): else each starts a C++ compiler for what is in no cache. "
         "Each start was seen to be what it is called: whether a compiler ran, "
@@ -112,13 +113,17 @@ def table(results: dict[str, Any]) -> str:
     lines += [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for name, found in results["subjects"].items():
         for way, each in found.items():
-            cells = [name if way == EAGER else "", WORDS[way] + (" ⚠" if each["faults"] else "")]
+            words = WORDS[way] + (", eager by its gate" if way == PREHEAT and name in results["rejected"] else "")
+            cells = [name if way == EAGER else "", words + (" ⚠" if each["faults"] else "")]
             for measure in MEASURES:
                 cells += [f"{each[measure]:.2f}", "1" if way == EAGER else shown(each["over_eager"][measure])]
             moved = each["bytes_moved"]
             cells += [f"{each['p50_ms']:.2f}", f"{moved / 1e6:.2f}" if moved is not None else "–"]
             cells += [f"{each['compiler_runs']:g}", str(each["samples"])]
             lines.append(f"| {' | '.join(f'**{cell}**' if way == PREHEAT and cell else cell for cell in cells)} |")
+    rejected = results["rejected"]
+    lines += ["", "Rejected, so run eager on purpose:", ""] if rejected else []
+    lines += [f"- {name}: {reason}" for name, reason in rejected.items()]
     failing = [(name, way, said) for name, ways in results["failing"].items() for way, said in ways.items()]
     lines += ["", "Left out, since the process fails with it:", ""] if failing else []
     lines += [f"- {name}, {WORDS[way]}: `{said[:200]}`" for name, way, said in failing]

@@ -50,6 +50,7 @@ class Subject(Protocol):
     """Something to start in several ways."""
 
     name: str
+    artifact: Artifact
     ways: tuple[str, ...]
     failing: dict[str, str]
     """The peers that cannot do it, with what their process said last; they are none of its ways."""
@@ -117,15 +118,15 @@ class Place:
         return {"compiler_runs": compiler_runs(self.log), "outcomes": [line["outcome"] for line in said]}
 
 
-def faults_of(way: str, row: Row) -> Iterator[str]:
-    """In what a start was not what its way is called."""
+def faults_of(way: str, row: Row, *, served: str = "hot") -> Iterator[str]:
+    """In what a start was not what its way is called; `served` is what Preheat has to say of its own."""
     if not row["error"] <= MAX_ERROR:
         yield f"its answer differs from eager's by {row['error']}"
     ran = row["compiler_runs"]
     # torch's mega-cache holds the sources of C++ kernels, not what was made of them: each process compiles them.
     if way != MEGA and (way == COLD) != (ran > 0):
         yield f"a compiler ran {ran} times"
-    if (row["outcomes"] != ["hot"]) if way == PREHEAT else row["outcomes"]:
+    if row["outcomes"] != ([served] if way == PREHEAT else []):
         yield f"Preheat says {row['outcomes']}"
     if "hits" in row:
         if (way in (WARM, TRACED, MEGA, B10)) != (row["hits"] > 0) or (way not in (COLD, PREPARE) and row["misses"]):
@@ -182,7 +183,7 @@ class Model:
     def start(self, way: str) -> Row:
         """See Subject."""
         row = self._run(way)
-        return row | {"faults": list(faults_of(way, row))}
+        return row | {"faults": list(faults_of(way, row, served="eager" if self.artifact.rejected else "hot"))}
 
     def bytes_moved(self) -> dict[str, int]:
         """See Subject."""
@@ -246,7 +247,7 @@ class Script:
         """See Subject."""
         row = self._run(way)
         row["error"] = abs(row["loss"] / float((self.place.keep / "loss").read_text()) - 1)
-        return row | {"faults": list(faults_of(way, row))}
+        return row | {"faults": list(faults_of(way, row, served="eager" if self.artifact.rejected else "hot"))}
 
     def bytes_moved(self) -> dict[str, int]:
         """See Subject."""

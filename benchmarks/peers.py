@@ -46,13 +46,11 @@ PERCEPTRON = Architecture(name="perceptron", factory="plain:perceptron", args=(t
 
 
 def subject(name: str) -> Subject:
-    """One to compare, with its artifact; compiling it takes minutes at the first time."""
+    """One to compare, with what a user has of it who gives no `keepIf`; compiling it takes minutes at the first time."""
     place = Place(Path(PLACE) / name, Path(PLACE) / "start")
-    return (
-        Script(artifact(CLIP), place)
-        if name == SCRIPT
-        else Model(artifact({**BY_NAME, PERCEPTRON.name: PERCEPTRON}[name]), place)
-    )
+    architecture = {**BY_NAME, PERCEPTRON.name: PERCEPTRON, SCRIPT: CLIP}[name]
+    made = artifact(architecture).by_usual_gate()
+    return Script(made, place) if name == SCRIPT else Model(made, place)
 
 
 class Rounds:
@@ -134,6 +132,7 @@ def main() -> int:
         "seed": rounds.seed,
         "subjects": {each.name: summary(rounds.of(each.name), each.bytes_moved()) for each in subjects},
         "failing": {each.name: each.failing for each in subjects if each.failing},
+        "rejected": {each.name: each.artifact.rejected for each in subjects if each.artifact.rejected},
     }  # fmt: skip
     results["misses"] = judge(results["subjects"])
     text = table(results)

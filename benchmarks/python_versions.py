@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shared import ROOT, commit, machine, out_folder
+from shared import add_out, commit, machine
 from torch_versions import MODELS, environment, faults_of, of_models, works, write
 
 from architectures.check import faults
@@ -161,7 +161,7 @@ def main() -> int:
     """Try the versions, renew their rows, and say whether each works, or why it cannot."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("versions", nargs="+", metavar="VERSION")
-    parser.add_argument("--out", type=out_folder, default=ROOT / "docs" / "measured")
+    add_out(parser)
     arguments = parser.parse_args()
     place = arguments.out / "python-versions.json"
     rows = {each["version"]: each for each in json.loads(place.read_text())} if place.exists() else {}

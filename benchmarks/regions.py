@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from shared import LAUNCHER, ROOT, commit, machine, out_folder, vars_of
+from shared import LAUNCHER, add_out, commit, machine, vars_of
 
 from preheat_compiler.intervals import median_interval
 
@@ -141,7 +141,7 @@ def main() -> int:
     """Measure, write docs/measured/regions.{json,md}, and say whether the target is met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--out", type=out_folder, default=ROOT / "docs" / "measured")
+    add_out(parser)
     options = parser.parse_args()
     results = {
         "commit": commit(),

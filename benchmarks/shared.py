@@ -16,6 +16,11 @@ ROOT = Path(__file__).resolve().parents[1]
 LAUNCHER = ROOT / "compiler_job" / "preheat_compiler" / "launch" / "compile.py"
 
 
+def add_out(parser: argparse.ArgumentParser) -> None:
+    """The option `--out`, by default where measured figures are kept."""
+    parser.add_argument("--out", type=out_folder, default=ROOT / "docs" / "measured")
+
+
 def out_folder(text: str) -> Path:
     """A folder to write to, made when the command line is read: not where hours of measuring have nowhere to go."""
     try:

@@ -32,7 +32,14 @@ _MOST = 100
 _STALE_SECONDS = 24 * 3600.0
 #: Variables that change what is compiled, by what their names begin with; places of this checkout or session are none.
 _PREFIXES = ("TORCH", "PREHEAT_", "OMP_", "MKL_", "CUDA_", "PYTHON")
-_NO_INPUTS = ("PREHEAT_CACHE", "PREHEAT_FRESH", "PREHEAT_LAB", "PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR")
+_NO_INPUTS = (
+    "PREHEAT_CACHE",
+    "PREHEAT_FRESH",
+    "PREHEAT_LAB",
+    "PYTHONPATH",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "OMP_WAIT_POLICY",
+)
 #: Variables that tests themselves set for a compile.
 _SET_BY_TESTS = ("CXX",)
 

@@ -29,8 +29,8 @@ from preheat_compiler.processes import EXIT_DISK_FULL, SCRATCH
 from preheat_compiler.progress import TERMINATION_LOG, Termination, say
 from preheat_compiler.report import Report, write_atomically
 from preheat_compiler.request import Request, read_request
-from preheat_compiler.resources import processors
 from preheat_compiler.verdict import TargetResult
+from preheat_runtime.processors import processors
 from preheat_runtime.variables import ENV_DISABLE
 
 if TYPE_CHECKING:

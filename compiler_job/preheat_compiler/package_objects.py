@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from preheat_runtime.memory import memory_available
-
-from .resources import processors
+from preheat_runtime.processors import processors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from preheat_compiler.resources import memory_kills
+from preheat_compiler.kills import memory_kills
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from preheat_compiler.intervals import median
 from preheat_compiler.progress import say
-from preheat_compiler.resources import processors
+from preheat_runtime.processors import processors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -50,13 +50,12 @@ def _make(cls: type[T], *, eq: bool) -> type[T]:
             setattr(cls, name, value.default)
 
     def complete(values: dict[str, Any]) -> dict[str, Any]:
-        filled = {**plain, **values}
-        if filled.keys() == names:
-            return filled
-        if wrong := sorted(values.keys() - names):
-            raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {wrong[0]!r}")
-        filled = {**plain, **{name: make() for name, make in factories.items() if name not in values}, **values}
-        if missing := [name for name in types if name not in filled]:
+        made = {name: make() for name, make in factories.items() if name not in values}
+        filled = {**plain, **made, **values}
+        if wrong := filled.keys() - names:
+            raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {min(wrong)!r}")
+        if len(filled) < len(names):
+            missing = [name for name in types if name not in filled]
             raise TypeError(f"{cls.__name__}.__init__() is missing keyword arguments: {', '.join(missing)}")
         return filled
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import os
 import sys
 import threading
@@ -288,8 +287,10 @@ def _be_modest() -> None:
         with contextlib.suppress(OSError):
             thread = threading.get_native_id()
             os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + _NICE))
-    # OpenMP counts for each thread, and torch sets a new thread's count when it is first asked.
-    torch.get_num_threads()
-    set_threads = getattr(ctypes.CDLL(None), "omp_set_num_threads", None)
-    if set_threads is not None:
-        set_threads(1)
+    from . import threads
+
+    if (setting := threads.find()) is not None:
+        setting.get()
+        setting.set_openmp(1)
+        if setting.set_mkl is not None:
+            setting.set_mkl(1)

@@ -14,6 +14,7 @@ import torch
 
 import preheat_runtime
 from preheat_runtime import locks, serve
+from preheat_runtime.processors import processors
 from seen import near
 
 pytestmark = pytest.mark.torch
@@ -117,6 +118,41 @@ def test_a_package_that_is_bound_anew_leaves_the_running_call_its_constants(hot,
         go.set()
         thread.join()
     assert near(answers[0], before)
+    assert not hot.fallbacks
+
+
+def test_calls_at_once_share_the_processors_and_are_right(hot, net, monkeypatch):
+    """Four clients of a server: each call runs on fewer threads than it would have alone, and no thread keeps that."""
+    from preheat_runtime.native import Library
+
+    served, own, seen, wrong, after = hot(net), Library.run, [], [], []
+
+    def run(self, inputs):
+        seen.append(torch.get_num_threads())
+        time.sleep(0.001)  # as long as a real model's; the clients' own work is nothing beside it
+        return own(self, inputs)
+
+    monkeypatch.setattr(Library, "run", run)
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(2, processors()))
+    try:
+        with torch.no_grad():
+            expected = net(X)
+
+        def client():
+            wrong.extend(answer for answer in (served(X) for _ in range(200)) if not near(answer, expected))
+            after.append(torch.get_num_threads())
+
+        assert not together([client] * 4)
+        assert not wrong
+        assert max(seen) == max(2, processors())
+        assert min(seen) <= max(1, processors() // 2)
+        assert after == [max(2, processors())] * 4
+        with torch.no_grad():
+            assert near(served(X), expected)
+        assert seen[-1] == max(2, processors())
+    finally:
+        torch.set_num_threads(before)
     assert not hot.fallbacks
 
 

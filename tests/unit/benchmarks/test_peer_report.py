@@ -92,12 +92,15 @@ def test_table_and_plot_show_every_way_and_every_miss(report):
     results = {
         "commit": "abc", "date": "2026-01-01", "machine": "m", "torch": "2", "seed": 1,
         "subjects": subjects, "misses": report.judge(subjects), "failing": {"model": {"traced": "NameError: no such name"}},
+        "rejected": {"model": "SpeedupBelowMinimum"},
     }  # fmt: skip
     text = report.table(results)
     assert "| model | eager | 13.33 | 1 |" in text
     assert "**2.50**" in text
     assert "MISSED" in text
     assert "- model, the same, `TORCH_CACHING_PRECOMPILE`: `NameError: no such name`" in text
+    assert "| **Preheat, eager by its gate** |" in text
+    assert "- model: SpeedupBelowMinimum" in text
     assert "Preheat is 1.075" in text
     plot = ElementTree.fromstring(report.chart(results))
     assert "Preheat" in "".join(plot.itertext())

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from preheat_compiler import layout
+from preheat_compiler.kills import memory_kills
 from preheat_compiler.progress import TERMINATION_LIMIT, Termination
 from preheat_compiler.prove import last_words, pod_environment, said_by_runtime
 from preheat_compiler.report import decimal
 from preheat_compiler.request import parse_request
-from preheat_compiler.resources import memory_kills, processors
 from preheat_compiler.verdict import TargetError, TargetResult, shorten
 from preheat_runtime.manifest import Manifest
+from preheat_runtime.processors import processors
 from unit.compiler import requests
 
 

@@ -1,7 +1,7 @@
-"""What this container may use: processors and the kernel's count of kills for memory. Its memory: `preheat_runtime.memory`.
+"""How many processors this container may use.
 
-Why it exists: in a pod `os.cpu_count()` is the node's, and a compiler that starts 64 threads under a quota of two
-processors is throttled and runs out of memory; and a SIGKILL alone does not say that memory was the cause.
+Why it exists: in a pod `os.cpu_count()` is the node's, and who starts 64 threads under a quota of two processors is throttled, and as
+a compiler runs out of memory.
 """
 
 from __future__ import annotations
@@ -19,16 +19,6 @@ def processors(cgroup: Path = _CGROUP) -> int:
     return max(1, min(available, -(-quota[0] // quota[1]))) if quota else max(1, available)
 
 
-def memory_kills(cgroup: Path = _CGROUP) -> int | None:
-    """How many processes of this container the kernel killed for memory so far; None where that cannot be read."""
-    for path in (cgroup / "memory.events", cgroup / "memory" / "memory.oom_control"):
-        for line in _text(path).splitlines():
-            word, _, count = line.partition(" ")
-            if word == "oom_kill" and count.isdecimal():
-                return int(count)
-    return None
-
-
 def _quota(cgroup: Path) -> tuple[int, int] | None:
     words = _text(cgroup / "cpu.max").split()
     if not words:
@@ -41,5 +31,5 @@ def _quota(cgroup: Path) -> tuple[int, int] | None:
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii")
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return ""
