@@ -26,6 +26,14 @@ INSTALLATION = Installation(
 )  # fmt: skip
 START = datetime(2026, 1, 1, tzinfo=UTC)
 UID = "11111111-2222-3333-4444-555555555555"
+#: What a target's line of the publisher's termination message says.
+KEPT = "main|one|Kept|Faster|1.7500|0.1200|1900000"
+FAILED = "main|one|Failed|CompileFailed|||"
+
+
+def complaint(reason: str) -> str:
+    """The termination message of a container that gives up."""
+    return json.dumps({"v": 1, "reason": reason, "message": "words"})
 
 
 def digest(character: str) -> str:

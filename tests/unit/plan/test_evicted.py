@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from unit.plan.simulation import Simulation, digest, spec
+from unit.plan.simulation import KEPT, Simulation, digest, spec
 
-KEPT = "main|one|Kept|Faster|1.7500|0.1200|1900000"
 HALF_WAY = json.dumps({"v": 1, "running": "main/one", "done": []})
 EVICTED = "The node was low on resource: ephemeral-storage."
 

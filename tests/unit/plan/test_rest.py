@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 
 from preheat_operator.api.served import Served
 from unit.plan.pods import HOT, WRONG, pod
-from unit.plan.simulation import Simulation, deployment, digest, spec
-
-KEPT = "main|one|Kept|Faster|1.7500|0.1200|1900000"
-FAILED = "main|one|Failed|CompileFailed|||"
-
-
-def complaint(reason: str) -> str:
-    return json.dumps({"v": 1, "reason": reason, "message": "words"})
-
+from unit.plan.simulation import FAILED, KEPT, Simulation, complaint, deployment, digest, spec
 
 MESSAGES = st.one_of(
     st.text(max_size=60),

@@ -22,9 +22,9 @@ from preheat_operator.plan.termination import (
     read_complaint,
     read_publish,
 )
+from unit.plan.simulation import KEPT
 
 DIGEST = "sha256:" + "a" * 64
-KEPT = "main|one|Kept|Faster|1.7500|0.1200|1900000"
 ONE = Ending(
     target=TargetName(module="main", bucket="one"), verdict=Verdict.KEPT, reason=VerdictReason.FASTER,
     speedup="1.7500", first_answer="0.1200", size=1900000,
