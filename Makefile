@@ -96,7 +96,7 @@ soak: bytecode ## the long tests in full, and those that break the cluster itsel
 # On a machine with a GPU, with that machine's own torch: no cluster, no network, and of our packages only pytest.
 gpu: ## what a GPU says of what Preheat needs, and the acceptance tests on it
 	PYTHONPATH= $(GPU_PYTHON) tests/gpu/spike.py --out $(or $(OUT),build/gpu)
-	PYTHONPATH=build/gpu-tools $(GPU_PYTHON) -m pytest -c tests/gpu/pytest.ini $(ARGS)
+	PYTHONPATH=build/gpu-tools $(GPU_PYTHON) -m pytest -c tests/gpu/pytest.ini tests/gpu $(ARGS)
 
 bench: $(VENV)/.compiled ## measure and compare; fails on a missed target
 	@missed=0; for each in import_cost first_answer regions checks peers load; do $(PY) benchmarks/$$each.py $(ARGS) || missed=1; done; exit $$missed

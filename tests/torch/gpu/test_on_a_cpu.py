@@ -58,8 +58,9 @@ def test_every_experiment_that_needs_no_gpu_answers(tmp_path: Path) -> None:
 
 
 def test_the_acceptance_suite_can_be_run(tmp_path: Path) -> None:
+    suite = TESTS / "gpu"
     done = run(
-        ["-m", "pytest", "-c", str(TESTS / "gpu" / "pytest.ini"), "--basetemp", str(tmp_path / "base"), "-q"],
+        ["-m", "pytest", "-c", str(suite / "pytest.ini"), str(suite), "--basetemp", str(tmp_path / "base"), "-q"],
         PREHEAT_GPU_TESTS="cpu",
     )
     assert done.returncode == 0, done.stdout[-3000:]
