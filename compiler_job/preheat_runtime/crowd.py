@@ -25,6 +25,9 @@ T = TypeVar("T")
 WEIGHT = 1 / 16
 #: That mean comes near the number of clients that keep asking, from below: from here on it is that number.
 NEAR = 0.25
+#: Seconds of a processor that a call's own thread takes at least, to be counted: shorter ones are hardly ever parallel, and in a server of
+#: many threads they are mostly waiting for the interpreter's lock.
+SHORT = 0.0002
 
 
 def share(own: int, processors: int, together: float) -> int:
@@ -36,7 +39,7 @@ def share(own: int, processors: int, together: float) -> int:
 
 
 class Crowd:
-    """The calls that are being answered in this process. Thread-safe: it only counts, and one more or less is no matter."""
+    """The calls of compiled code that run in this process. Thread-safe: it only counts, and one more or less is no matter."""
 
     def __init__(self, find: Callable[[], Threads | None], count: Callable[[], int]) -> None:
         """Both are asked when calls first are many: what sets their threads, None where nothing can, and the processors."""
@@ -45,45 +48,52 @@ class Crowd:
         self._running: set[int] = set()
         self._usual = 1.0
 
-    def answer(self, call: Callable[..., T], *arguments: Any) -> T:
+    def run(self, lanes: int, call: Callable[..., T], *arguments: Any) -> T:
         """`call(*arguments)`, on its share of the processors where calls keep coming while others run.
 
-        A call that comes alone has all of them, and so has one in the beginning of a crowd: what runs beside it may be at its end.
-        Answers of different numbers of threads may differ by rounding, so under `torch.use_deterministic_algorithms` none is shared.
+        `call` is compiled code: no Python runs in it, which would see the share and could keep it. Of the same `call`, `lanes` run at once
+        and more wait. One that comes alone has all processors, and so has one in the beginning of a crowd: what runs beside it may be at
+        its end. Sums of another number of threads may be rounded otherwise, so under `torch.use_deterministic_algorithms` none is shared.
         """
         thread = threading.get_ident()
-        if thread in self._running:
-            return call(*arguments)  # of a module inside one that is being answered
-        self._running.add(thread)
+        # Between any two calls a signal's handler may raise: whatever is set below is set back, whichever call was the last.
         try:
+            self._running.add(thread)
             together = len(self._running)
             self._usual += (together - self._usual) * WEIGHT
             if together < 2 or self._usual < 2 - NEAR or torch.are_deterministic_algorithms_enabled():
                 return call(*arguments)
-            setting = self._find()
-            if setting is None:
+            try:
+                setting = self._find()
+                own, mine = 1, 1
+                if setting is not None and not setting.bound:
+                    own = setting.get()
+                    mine = share(own, self._count(), min(together, self._usual, lanes))
+            except Exception:  # out of file descriptors, say, for what is imported only now
                 return call(*arguments)
-            own = setting.get()
-            mine = share(own, self._count(), min(together, self._usual))
-            return call(*arguments) if mine == own else _on(mine, own, setting, call, arguments)
+            return call(*arguments) if setting is None or mine == own else _on(mine, own, setting, call, arguments)
         finally:
             self._running.discard(thread)
 
     def forked(self) -> None:
-        """What other threads were answering is not in this process."""
+        """What other threads ran is not in this process; and it may have been given other processors."""
         self._running.clear()
+        self._count.cache_clear()
 
 
 def _on(mine: int, own: int, setting: Threads, call: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-    setting.set_openmp(mine)
-    mkl = setting.set_mkl(mine) if setting.set_mkl is not None else 0
+    mkl = 0
     try:
+        setting.set_openmp(mine)
+        if setting.set_mkl is not None:
+            mkl = setting.set_mkl(mine)
         return call(*arguments)
     finally:
-        if setting.get() == mine:  # else the module's own code has set another
-            setting.set_openmp(own)
+        try:
             if setting.set_mkl is not None:
                 setting.set_mkl(mkl)
+        finally:
+            setting.set_openmp(own)
 
 
 def _find() -> Threads | None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from typing import TYPE_CHECKING
 
 import torch
 
 from .allocator import keep_freed_memory
+from .crowd import CROWD, SHORT
 from .environment import CHECK_INPUTS
 from .records import dataclass
 
@@ -128,10 +130,10 @@ class Library:
         self._code = code
         self._bound: list[torch.Tensor] = []
         self._run = code.call["Run"]
+        self._runners = runners or default_runners()
+        self._seconds = 0.0  # of a processor, that the call before took in its own thread
         code.check(
-            code.call["CreateWithDevice"](
-                ctypes.byref(self._container), ctypes.c_size_t(runners or default_runners()), b"cpu", None
-            )
+            code.call["CreateWithDevice"](ctypes.byref(self._container), ctypes.c_size_t(self._runners), b"cpu", None)
         )
         told = code.interface(self._container)
         self.constants, self.inputs, self.outputs = told.constants, told.inputs, told.outputs
@@ -171,7 +173,12 @@ class Library:
             raise NativeError(f"the library takes {self.inputs} inputs, not {len(inputs)}")
         given = self._input_array(*_handles(inputs))
         results = self._output_array()
-        self._code.check(self._run(self._container, given, self.inputs, results, self.outputs, None, None))
+        arguments = (self._container, given, self.inputs, results, self.outputs, None, None)
+        begin = time.thread_time()
+        short = self._seconds < SHORT
+        code = self._run(*arguments) if short else CROWD.run(self._runners, self._run, *arguments)
+        self._seconds = time.thread_time() - begin
+        self._code.check(code)
         made = iter(_tensors([handle for handle in results if handle]))
         return [next(made) if handle else None for handle in results]
 

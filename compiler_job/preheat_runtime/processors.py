@@ -13,8 +13,11 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def processors(cgroup: Path = _CGROUP) -> int:
-    """Processors this process may use, at least 1: its affinity, bounded by the cgroup's quota (v2, v1), rounded up."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Processors this process may use, at least 1: its affinity, bounded by the cgroup's quota (v2, v1), rounded up.
+
+    That is its first thread's affinity, whichever thread asks: one that has bound itself to a processor speaks for itself alone.
+    """
+    available = len(os.sched_getaffinity(os.getpid())) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _quota(cgroup)
     return max(1, min(available, -(-quota[0] // quota[1]))) if quota else max(1, available)
 

@@ -18,7 +18,6 @@ from . import policy, warm
 from . import revision as revisions
 from .asked import module_of, off_reason, refused_arguments, refused_levers
 from .choosing import Choice, Chooser
-from .crowd import CROWD
 from .fallback import EAGERLY, Fallback
 from .locks import ForkLock
 from .reasons import ON_MISS_EAGER
@@ -128,7 +127,7 @@ class Server:
                 if choice.check is not None:
                     checked = choice.check.begin(choice.tensors, args, kwargs)
                 users_code = package.runs_the_module
-                result = CROWD.answer(package.answer, choice.tensors, args, kwargs)
+                result = package.answer(choice.tensors, args, kwargs)
                 users_code = False
                 if package.missed:
                     path, why = next(iter(package.missed.items()))

@@ -25,21 +25,39 @@ class Threads:
 
     get: Callable[[], int]
     set_openmp: Callable[[int], object]
+    bound: bool
+    """Whether OpenMP binds threads to processors: it gives the few threads of each caller the same ones, the first."""
     set_mkl: Callable[[int], int] | None
     """MKL's own, and returns what it was; 0 is none, when it does as OpenMP. It has one once the user has called `torch.set_num_threads`."""
 
 
 @functools.lru_cache(maxsize=1)
 def find() -> Threads | None:
-    """Those of the libraries that torch is linked with; None where it uses no OpenMP."""
+    """Those of the libraries that this process uses; None without OpenMP, and where torch does not obey what is set."""
     try:
-        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        set_openmp = library.omp_set_num_threads
+        # Not CDLL, which gives the interpreter's lock away and has to wait for it at each call.
+        library = ctypes.PyDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        # Of the whole process: what was loaded before torch, such as Intel's, is in use instead of torch's own.
+        everything = ctypes.PyDLL(None)
+        set_openmp, binding = everything.omp_set_num_threads, everything.omp_get_proc_bind
     except (OSError, AttributeError):
         return None
     set_openmp.restype = None
+    if not _obeys(set_openmp):
+        return None
     return Threads(
         get=torch.get_num_threads,
         set_openmp=set_openmp,
+        bound=binding() != 0,
         set_mkl=getattr(library, "MKL_Set_Num_Threads_Local", None),
     )
+
+
+def _obeys(set_openmp: Callable[[int], object]) -> bool:
+    """Whether it is the one that torch asks; the calling thread keeps its number."""
+    own = torch.get_num_threads()
+    try:
+        set_openmp(own + 1)
+        return bool(torch.get_num_threads() == own + 1)
+    finally:
+        set_openmp(own)

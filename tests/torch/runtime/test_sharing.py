@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import preheat_runtime
-from preheat_runtime import locks, serve
+from preheat_runtime import locks, native, serve
+from preheat_runtime.crowd import CROWD
 from preheat_runtime.processors import processors
 from seen import near
 
@@ -121,20 +122,28 @@ def test_a_package_that_is_bound_anew_leaves_the_running_call_its_constants(hot,
     assert not hot.fallbacks
 
 
+class Spy:
+    """Sees on how many threads compiled code runs, and has it take as long as a real model's."""
+
+    def __init__(self):
+        self.seen = []
+
+    def run(self, lanes, call, *arguments):
+        def seen(*given):
+            self.seen.append(torch.get_num_threads())
+            time.sleep(0.001)
+            return call(*given)
+
+        return CROWD.run(lanes, seen, *arguments)
+
+
 def test_calls_at_once_share_the_processors_and_are_right(hot, net, monkeypatch):
-    """Four clients of a server: each call runs on fewer threads than it would have alone, and no thread keeps that."""
-    from preheat_runtime.native import Library
-
-    served, own, seen, wrong, after = hot(net), Library.run, [], [], []
-
-    def run(self, inputs):
-        seen.append(torch.get_num_threads())
-        time.sleep(0.001)  # as long as a real model's; the clients' own work is nothing beside it
-        return own(self, inputs)
-
-    monkeypatch.setattr(Library, "run", run)
-    before = torch.get_num_threads()
-    torch.set_num_threads(max(2, processors()))
+    """Four clients of a server: compiled code runs on fewer threads than it would alone, and no thread keeps that."""
+    spy, served, wrong, after = Spy(), hot(net), [], []
+    monkeypatch.setattr(native, "CROWD", spy)
+    monkeypatch.setattr(native, "SHORT", -1.0)
+    before, own = torch.get_num_threads(), max(2, processors())
+    torch.set_num_threads(own)
     try:
         with torch.no_grad():
             expected = net(X)
@@ -145,14 +154,25 @@ def test_calls_at_once_share_the_processors_and_are_right(hot, net, monkeypatch)
 
         assert not together([client] * 4)
         assert not wrong
-        assert max(seen) == max(2, processors())
-        assert min(seen) <= max(1, processors() // 2)
-        assert after == [max(2, processors())] * 4
+        assert max(spy.seen) == own
+        assert min(spy.seen) <= max(1, processors() // 2)
+        assert after == [own] * 4
         with torch.no_grad():
             assert near(served(X), expected)
-        assert seen[-1] == max(2, processors())
+        assert spy.seen[-1] == own
     finally:
         torch.set_num_threads(before)
+    assert not hot.fallbacks
+
+
+def test_calls_that_take_no_time_are_not_counted(hot, net, monkeypatch):
+    """In a server of many threads they mostly wait for the interpreter's lock; beside them a large model would have one thread."""
+    spy, served = Spy(), hot(net)
+    monkeypatch.setattr(native, "CROWD", spy)
+    monkeypatch.setattr(native, "SHORT", 60.0)
+    with torch.no_grad():
+        assert all(near(served(X), net(X)) for _ in range(5))
+    assert not spy.seen
     assert not hot.fallbacks
 
 
