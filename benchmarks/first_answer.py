@@ -24,7 +24,7 @@ from shared import LAUNCHER, ROOT, add_out, commit, machine, vars_of
 from preheat_compiler.intervals import Interval, median_interval
 
 #: Hot first answer over eager's, total, for a model that is Kept.
-TARGET = 1.15
+TARGET = 1.05
 MODELS = {"vision": [1, 3, 224, 224], "pitch": [1, 1024]}
 
 
