@@ -12,8 +12,13 @@ if TYPE_CHECKING:
 
 IMAGE = "registry.example:5000/vision:1.4"
 DIGEST = "sha256:" + "a" * 64
-#: Models some of whose pods wait, or fail, and their images; part of an index that is used with these pods.
-WAITING = (
+#: Of an index that is used with these pods; of the last ones some pods wait, or fail.
+MODELS = (
+    ModelEntry(model="vision"),
+    ModelEntry(model="vision-2", container="second"),
+    ModelEntry(model="paused", when_missing=Admission.PAUSED),
+    ModelEntry(model="lost", container="gone"),
+    ModelEntry(model="strict", serving="onMiss=Fail,verify=Before"),
     ModelEntry(
         model="waits", when_missing=Admission.WAIT, wait_seconds=90, waiting=Waiting(known=True, python_path="/app")
     ),
@@ -29,6 +34,7 @@ WAITING = (
     ModelEntry(model="auto-alone", when_missing=Admission.AUTO, wait_seconds=480, waiting=Waiting(known=True)),
     ModelEntry(model="fails", when_missing=Admission.FAIL, wait_seconds=480, waiting=Waiting()),
 )  # fmt: skip
+#: Of those whose pods wait, or fail.
 WAITING_IMAGES = (
     ImageEntry(model="waits", image=IMAGE, manifest=DIGEST, python_path="/app"),
     ImageEntry(model="waits", image="failed:1", manifest="none"),

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from apiserver.fixtures import eventually
-from injection_pods import DIGEST, IMAGE, PODS, WAITING, WAITING_IMAGES, pod
-from preheat_operator.api.enums import Admission
+from injection_pods import DIGEST, IMAGE, MODELS, PODS, WAITING_IMAGES, pod
 from preheat_operator.api.index import ImageEntry, Index, ModelEntry, render
 from preheat_operator.injection.policy import documents, values_of
 from preheat_operator.injection.reference import inject
@@ -42,14 +41,7 @@ BARE = InjectionSettings(
 )  # fmt: skip
 INDEX = render(
     Index(
-        models=(
-            ModelEntry(model="vision"),
-            ModelEntry(model="vision-2", container="second"),
-            ModelEntry(model="paused", when_missing=Admission.PAUSED),
-            ModelEntry(model="lost", container="gone"),
-            ModelEntry(model="strict", serving="onMiss=Fail,verify=Before"),
-            *WAITING,
-        ),
+        models=MODELS,
         images=(
             ImageEntry(model="vision", image=IMAGE, manifest=DIGEST),
             ImageEntry(

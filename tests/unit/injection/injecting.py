@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from injection_pods import DIGEST, IMAGE, PODS, WAITING, WAITING_IMAGES
-from preheat_operator.api.enums import Admission
-from preheat_operator.api.index import ImageEntry, Index, ModelEntry, render
+from injection_pods import DIGEST, IMAGE, MODELS, PODS, WAITING_IMAGES
+from preheat_operator.api.index import ImageEntry, Index, render
 from preheat_operator.injection.reference import inject
 from preheat_operator.injection.settings import InjectionSettings
 
 SETTINGS = InjectionSettings(image="r/preheat@sha256:0", cluster_id="c1", store_bucket="b")
 INDEX = render(
     Index(
-        models=(
-            ModelEntry(model="vision"),
-            ModelEntry(model="vision-2", container="second"),
-            ModelEntry(model="paused", when_missing=Admission.PAUSED),
-            ModelEntry(model="lost", container="gone"),
-            ModelEntry(model="strict", serving="onMiss=Fail,verify=Before"),
-            *WAITING,
-        ),
+        models=MODELS,
         images=(
             ImageEntry(model="vision", image=IMAGE, manifest=DIGEST),
             ImageEntry(model="vision", image="with-path:1", manifest=DIGEST, python_path="/app"),
