@@ -196,7 +196,8 @@ def _dump(served: Served) -> str:
 
 
 def _decimal(value: float) -> str:
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+    # From 999.5 on three digits are written as 1e+03.
+    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
 
 
 def _add(there: Mapping[str, int], more: Mapping[str, int], most: int) -> tuple[Counts, Counts]:

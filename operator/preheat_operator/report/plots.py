@@ -134,7 +134,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _short(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}".replace(",", "\u202f")
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}".replace(",", "\u202f")
 
 
 def _cut(text: str) -> str:

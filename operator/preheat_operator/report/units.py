@@ -4,8 +4,9 @@ from __future__ import annotations
 
 
 def glance(value: float) -> str:
-    """Three digits, those at the end too: `1.40`, `350`, `2.10e-06`."""
-    return f"{value:#.3g}".removesuffix(".")
+    """Three digits, those at the end too: `1.40`, `350`, `2.10e-06`; thousands whole: `1234`."""
+    # From 999.5 on three digits would be written as 1.00e+03.
+    return f"{value:.0f}" if 999.5 <= abs(value) < 1e6 else f"{value:#.3g}".removesuffix(".")
 
 
 def size(value: float | None) -> str:

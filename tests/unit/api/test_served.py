@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from preheat_operator.api.served import (
@@ -64,6 +64,7 @@ def test_what_it_looks_like() -> None:
 
 
 @given(st.lists(SERVED, max_size=6))
+@example([Served(hour=HOUR, steady={"main/one/cpu": 999.5})])
 def test_it_fits_and_is_read_as_it_was_written(reports: list[Served]) -> None:
     on_pod = Served()
     for report in reports:
