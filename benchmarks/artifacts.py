@@ -46,6 +46,8 @@ class Artifact:
     app: Path
     target: dict[str, Any]
     python_path: tuple[Path, ...]
+    rejected: str | None = None
+    """The reason when its pods run eager on purpose."""
 
     @property
     def factory(self) -> str:
@@ -64,10 +66,9 @@ class Artifact:
         return int(self.target["figures"]["sizeBytes"])
 
     @property
-    def rejected(self) -> str | None:
-        """The reason when its pods run eager on purpose."""
-        (target,) = _manifest(self.pod).targets
-        return target.reason if target.verdict == "Rejected" else None
+    def outcome(self) -> str:
+        """How its pods say that they are served."""
+        return "hot" if self.rejected is None else "eager"
 
     def by_usual_gate(self) -> Artifact:
         """What a user has who gives no `keepIf`: this one, or where the usual gate rejects it, one that says so."""
@@ -77,19 +78,16 @@ class Artifact:
         pod = self.pod.with_name("pod-by-usual-gate")
         shutil.rmtree(pod, ignore_errors=True)
         shutil.copytree(self.pod, pod)
-        manifest = _manifest(pod)
+        place = pod / "revision" / "manifest.json"
+        manifest = Manifest.parse(place.read_bytes())
         (entry,) = manifest.targets
         for file in (pod / "revision" / entry.folder).rglob("*"):
             if file.is_file() and file.name != TARGET_FILE:
                 file.unlink()
         files = tuple(file for file in entry.files if file.path == TARGET_FILE)
         said = replace(entry, verdict=gate.verdict, reason=gate.reason, message=gate.message, tier=None, files=files)
-        (pod / "revision" / "manifest.json").write_bytes(replace(manifest, targets=(said,)).to_bytes())
-        return replace(self, pod=pod)
-
-
-def _manifest(pod: Path) -> Manifest:
-    return Manifest.parse((pod / "revision" / "manifest.json").read_bytes())
+        place.write_bytes(replace(manifest, targets=(said,)).to_bytes())
+        return replace(self, pod=pod, rejected=gate.reason)
 
 
 def usual_gate(target: dict[str, Any]) -> Decision | None:

@@ -118,7 +118,7 @@ class Place:
         return {"compiler_runs": compiler_runs(self.log), "outcomes": [line["outcome"] for line in said]}
 
 
-def faults_of(way: str, row: Row, *, served: str = "hot") -> Iterator[str]:
+def faults_of(way: str, row: Row, *, served: str) -> Iterator[str]:
     """In what a start was not what its way is called; `served` is what Preheat has to say of its own."""
     if not row["error"] <= MAX_ERROR:
         yield f"its answer differs from eager's by {row['error']}"
@@ -183,7 +183,7 @@ class Model:
     def start(self, way: str) -> Row:
         """See Subject."""
         row = self._run(way)
-        return row | {"faults": list(faults_of(way, row, served="eager" if self.artifact.rejected else "hot"))}
+        return row | {"faults": list(faults_of(way, row, served=self.artifact.outcome))}
 
     def bytes_moved(self) -> dict[str, int]:
         """See Subject."""
@@ -247,7 +247,7 @@ class Script:
         """See Subject."""
         row = self._run(way)
         row["error"] = abs(row["loss"] / float((self.place.keep / "loss").read_text()) - 1)
-        return row | {"faults": list(faults_of(way, row, served="eager" if self.artifact.rejected else "hot"))}
+        return row | {"faults": list(faults_of(way, row, served=self.artifact.outcome))}
 
     def bytes_moved(self) -> dict[str, int]:
         """See Subject."""

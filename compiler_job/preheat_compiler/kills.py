@@ -5,23 +5,19 @@ Why it exists: a SIGKILL alone does not say that memory was the cause.
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-_CGROUP = Path("/sys/fs/cgroup")
+from preheat_runtime.cgroup import CGROUP, text
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-def memory_kills(cgroup: Path = _CGROUP) -> int | None:
+def memory_kills(cgroup: Path = CGROUP) -> int | None:
     """How many processes of this container the kernel killed for memory so far; None where that cannot be read."""
     for path in (cgroup / "memory.events", cgroup / "memory" / "memory.oom_control"):
-        for line in _text(path).splitlines():
+        for line in text(path).splitlines():
             word, _, count = line.partition(" ")
             if word == "oom_kill" and count.isdecimal():
                 return int(count)
     return None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii")
-    except OSError:
-        return ""

@@ -2,7 +2,7 @@
 
 Why it exists: each call runs on as many threads as torch has, so a server that answers four at once on two processors has eight
 there. Compiled code waits for all threads of its call at the end of each of its loops, and more often than eager: kept because it is
-1.2 times as fast when asked one by one, bert gave four clients 0.96 of eager's answers. With a thread for each call it gives them
+1.2 times as fast when asked one by one, bert gave four clients 0.97 of eager's answers. With a thread for each call it gives them
 1.4 times as many (docs/measured/load.md).
 """
 
@@ -61,19 +61,23 @@ class Crowd:
             self._running.add(thread)
             together = len(self._running)
             self._usual += (together - self._usual) * WEIGHT
-            if together < 2 or self._usual < 2 - NEAR or torch.are_deterministic_algorithms_enabled():
-                return call(*arguments)
-            try:
-                setting = self._find()
-                own, mine = 1, 1
-                if setting is not None and not setting.bound:
-                    own = setting.get()
-                    mine = share(own, self._count(), min(together, self._usual, lanes))
-            except Exception:  # out of file descriptors, say, for what is imported only now
-                return call(*arguments)
-            return call(*arguments) if setting is None or mine == own else _on(mine, own, setting, call, arguments)
+            crowded = together > 1 and self._usual >= 2 - NEAR and not torch.are_deterministic_algorithms_enabled()
+            shared = self._shared(min(together, self._usual, lanes)) if crowded else None
+            return call(*arguments) if shared is None else _on(*shared, call, arguments)
         finally:
             self._running.discard(thread)
+
+    def _shared(self, together: float) -> tuple[int, int, Threads] | None:
+        """The share of one of so many calls, what it would have without, and what sets it; None where it is to have all."""
+        try:
+            setting = self._find()
+            if setting is None or setting.bound:
+                return None
+            own = setting.get()
+            mine = share(own, self._count(), together)
+        except Exception:  # out of file descriptors, say, for what is imported only now
+            return None
+        return (mine, own, setting) if mine < own else None
 
     def forked(self) -> None:
         """What other threads ran is not in this process; and it may have been given other processors."""
@@ -84,9 +88,7 @@ class Crowd:
 def _on(mine: int, own: int, setting: Threads, call: Callable[..., T], arguments: tuple[Any, ...]) -> T:
     mkl = 0
     try:
-        setting.set_openmp(mine)
-        if setting.set_mkl is not None:
-            mkl = setting.set_mkl(mine)
+        mkl = setting.set(mine)
         return call(*arguments)
     finally:
         try:

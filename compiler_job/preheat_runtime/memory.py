@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_CGROUP = Path("/sys/fs/cgroup")
+from .cgroup import CGROUP, text
+
 #: Limit, use and statistics of a control group, and which of the statistics is given back when memory is short (v2, v1).
 _FILES = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
@@ -16,11 +17,11 @@ _FILES = (
 )
 
 
-def memory_available(cgroup: Path = _CGROUP, meminfo: Path = Path("/proc/meminfo")) -> float | None:
+def memory_available(cgroup: Path = CGROUP, meminfo: Path = Path("/proc/meminfo")) -> float | None:
     """Bytes this container may still take, by its limit and by what the node has left; None where neither is known."""
     known = []
     for limit, used, statistics, cached in _FILES:
-        words = _text(cgroup / limit).strip(), _text(cgroup / used).strip()
+        words = text(cgroup / limit).strip(), text(cgroup / used).strip()
         if all(word.isdecimal() for word in words):
             # Files that were read count as used until somebody needs the room.
             known.append(float(words[0]) - float(words[1]) + _number(cgroup / statistics, cached))
@@ -31,15 +32,8 @@ def memory_available(cgroup: Path = _CGROUP, meminfo: Path = Path("/proc/meminfo
 
 def _number(path: Path, name: str) -> float:
     """The number beside `name`; 0 where there is none."""
-    for line in _text(path).splitlines():
+    for line in text(path).splitlines():
         words = line.split()
         if len(words) > 1 and words[0] == name and words[1].isdecimal():
             return float(words[1])
     return 0.0
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):
-        return ""

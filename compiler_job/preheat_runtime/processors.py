@@ -7,12 +7,15 @@ a compiler runs out of memory.
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-_CGROUP = Path("/sys/fs/cgroup")
+from .cgroup import CGROUP, text
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-def processors(cgroup: Path = _CGROUP) -> int:
+def processors(cgroup: Path = CGROUP) -> int:
     """Processors this process may use, at least 1: its affinity, bounded by the cgroup's quota (v2, v1), rounded up.
 
     That is its first thread's affinity, whichever thread asks: one that has bound itself to a processor speaks for itself alone.
@@ -23,16 +26,9 @@ def processors(cgroup: Path = _CGROUP) -> int:
 
 
 def _quota(cgroup: Path) -> tuple[int, int] | None:
-    words = _text(cgroup / "cpu.max").split()
+    words = text(cgroup / "cpu.max").split()
     if not words:
-        words = [_text(cgroup / "cpu" / f"cpu.cfs_{part}_us").strip() for part in ("quota", "period")]
+        words = [text(cgroup / "cpu" / f"cpu.cfs_{part}_us").strip() for part in ("quota", "period")]
     if len(words) != 2 or not all(word.isdecimal() for word in words) or int(words[1]) == 0:
         return None
     return int(words[0]), int(words[1])
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):
-        return ""

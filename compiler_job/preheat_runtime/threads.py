@@ -30,6 +30,11 @@ class Threads:
     set_mkl: Callable[[int], int] | None
     """MKL's own, and returns what it was; 0 is none, when it does as OpenMP. It has one once the user has called `torch.set_num_threads`."""
 
+    def set(self, count: int) -> int:
+        """Set both; returns what MKL had."""
+        self.set_openmp(count)
+        return self.set_mkl(count) if self.set_mkl is not None else 0
+
 
 @functools.lru_cache(maxsize=1)
 def find() -> Threads | None:

@@ -291,6 +291,4 @@ def _be_modest() -> None:
 
     if (setting := threads.find()) is not None:
         setting.get()
-        setting.set_openmp(1)
-        if setting.set_mkl is not None:
-            setting.set_mkl(1)
+        setting.set(1)

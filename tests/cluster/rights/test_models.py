@@ -1,4 +1,4 @@
-"""Who may write CompiledModels, what a template may ask for, and who writes status and index."""
+"""Who may write CompiledModels, what a template may ask for, who writes status and index, and all that the controller may do."""
 
 from __future__ import annotations
 
@@ -202,3 +202,51 @@ def test_nobody_else_changes_or_deletes_it(installation: Installation) -> None:
 def test_kubernetes_may_delete_models(installation: Installation, stored: str, cleaner: str) -> None:
     user = f"system:serviceaccount:kube-system:{cleaner}"
     assert installation.server.request("DELETE", f"{stored}?dryRun=All", user=user).ok
+
+
+VERBS = {
+    ("", "secrets", "get"): False,
+    ("", "secrets", "list"): False,
+    ("", "configmaps", "get"): False,
+    ("", "nodes", "list"): False,
+    ("", "namespaces", "list"): False,
+    ("", "pods", "create"): False,
+    ("", "pods/exec", "create"): False,
+    ("", "serviceaccounts/token", "create"): False,
+    ("apps", "deployments", "patch"): True,
+    ("apps", "deployments", "update"): False,
+    ("apps", "deployments", "delete"): False,
+    ("apps", "deployments/scale", "patch"): False,
+    ("apps", "replicasets", "patch"): False,
+    ("apps", "daemonsets", "patch"): False,
+    ("rbac.authorization.k8s.io", "clusterroles", "escalate"): False,
+    ("preheat.dev", "compiledmodels", "create"): False,
+    ("preheat.dev", "compiledmodels", "patch"): False,
+    ("preheat.dev", "compiledmodels", "delete"): False,
+    ("preheat.dev", "compiledmodels/status", "patch"): True,
+    ("preheat.dev", "compiledmodelindices", "patch"): True,
+    ("batch", "jobs", "create"): True,
+    ("", "pods", "patch"): True,
+    ("", "events", "create"): True,
+    ("", "events", "list"): True,
+    ("apps", "statefulsets", "watch"): True,
+}
+
+
+@pytest.mark.parametrize(("group", "resource", "verb"), VERBS)
+def test_least_privilege(installation: Installation, group: str, resource: str, verb: str) -> None:
+    name, _, subresource = resource.partition("/")
+    attributes = {
+        "group": group,
+        "resource": name,
+        "subresource": subresource,
+        "verb": verb,
+        "namespace": "rights-test",
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": installation.controller, "resourceAttributes": attributes},
+    }
+    answer = installation.server.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    assert answer.body["status"]["allowed"] is VERBS[group, resource, verb]
