@@ -28,7 +28,7 @@ PYTHON_VERSIONS := 3.10 3.11 3.12 3.13 3.14
 # Those that pyproject.toml names for the operator.
 OPERATOR_PYTHONS := 3.11 3.12 3.13 3.14
 # tests/conftest.py says which tests go together, and in which order.
-WORKERS := -n 3 --dist loadscope --no-loadscope-reorder
+WORKERS = -n $(1) --dist loadscope --no-loadscope-reorder
 # What the C++ compiler was asked before, it need not do again: like all builds, its answers are kept in the cache.
 QUICK_COMPILER := CCACHE_DIR=$(CACHE)/ccache CCACHE_MAXSIZE=2G CCACHE_BASEDIR=$(or $(TMPDIR),/tmp) CCACHE_NOHASHDIR=1 \
 	PATH=/usr/lib/ccache:$$PATH
@@ -80,18 +80,22 @@ unit-pythons: $(VENV)/.compiled ## make unit on each Python for the operator tha
 		else echo "Python $$each is not on this machine: not tried"; fi; done
 
 test: lint bytecode ## everything that gates a change, on a cluster made for it
-	$(QUICK_COMPILER) $(LAB) --name test run --fresh -- pytest -m "not soak" --ignore=tests/cluster/lab/test_faults.py $(WORKERS) $(ARGS)
+	$(QUICK_COMPILER) $(LAB) --name test run --fresh -- pytest -m "not soak" --ignore=tests/cluster/lab/test_faults.py $(call WORKERS,3) $(ARGS)
 
 # What was compiled for a test before (tests/kept.py) is compiled again.
+# Two workers: the end-to-end tests mostly wait, so those of torch run beside them.
 # tests/cluster/lab/test_faults.py stops the API server and the node, so nothing may run beside it.
+# Takes hours, so what fails ends it only at the end.
 soak: export PREHEAT_FRESH = 1
 soak: bytecode ## the long tests in full, and those that break the cluster itself
-	pytest tests/unit --hypothesis-profile=soak $(ARGS)
-	$(MAKE) unit-pythons
-	$(LAB) --name soak run --fresh -- pytest -m "soak or matrix" $(ARGS)
-	$(LAB) --name soak run --fresh -- pytest tests/cluster/lab/test_faults.py $(ARGS)
-	$(PY) benchmarks/torch_versions.py $(TORCH_VERSIONS)
-	$(PY) benchmarks/python_versions.py $(PYTHON_VERSIONS)
+	@failed=; run() { echo "-> $$*"; "$$@" || failed="$$failed$$(printf '\n   %s' "$$*")"; }; \
+	run pytest tests/unit --hypothesis-profile=soak $(call WORKERS,2) $(ARGS); \
+	run $(MAKE) unit-pythons; \
+	run $(LAB) --name soak run --fresh -- pytest -m "soak or matrix" $(call WORKERS,2) $(ARGS); \
+	run $(LAB) --name soak run --fresh -- pytest tests/cluster/lab/test_faults.py $(ARGS); \
+	run $(PY) benchmarks/torch_versions.py $(TORCH_VERSIONS); \
+	run $(PY) benchmarks/python_versions.py $(PYTHON_VERSIONS); \
+	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 # On a machine with a GPU, with that machine's own torch: no cluster, no network, and of our packages only pytest.
 gpu: ## what a GPU says of what Preheat needs, and the acceptance tests on it
