@@ -95,13 +95,14 @@ def missing_flags(needed: str, flags: frozenset[str]) -> frozenset[str] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """Docs: contracts.md, section 6. `cpu_isa` is what the code needs."""
+    """Docs: contracts.md, section 6. `cpu_isa` is what the code needs; `torch_build` tells builds of one version apart."""
 
     torch: str
     python: str
     machine: str
     device: str
     cpu_isa: str
+    torch_build: str | None = None
     gpu_name: str | None = None
     gpu_capability: str | None = None
     cuda: str | None = None
@@ -113,6 +114,7 @@ class Fingerprint:
         """The object that stands in result.json and in the manifest."""
         return {
             "torch": self.torch,
+            "torchBuild": self.torch_build,
             "python": self.python,
             "machine": self.machine,
             "device": self.device,
@@ -130,6 +132,7 @@ class Fingerprint:
         """Raises KeyError or TypeError naming what is missing."""
         return cls(
             torch=data["torch"],
+            torch_build=data.get("torchBuild"),
             python=data["python"],
             machine=data["machine"],
             device=data["device"],
@@ -141,6 +144,16 @@ class Fingerprint:
             driver=data.get("driver"),
             settings=dict(data.get("settings") or {}),
         )
+
+
+def torch_build() -> str:
+    """What this process's torch was built from: a distribution's own may have the same version as the official one.
+
+    The first twelve digits of the commit, and whether it is a debug build; torch says Unknown where it was not built from a checkout.
+    """
+    import torch
+
+    return f"{torch.version.git_version[:12]}{'-debug' if torch.version.debug else ''}"
 
 
 def settings() -> dict[str, str]:
@@ -160,6 +173,7 @@ def observe(*, cpu_isa: str, device: str = "cpu") -> Fingerprint:
 
     found = Fingerprint(
         torch=torch.__version__,
+        torch_build=torch_build(),
         python=f"{sys.version_info.major}.{sys.version_info.minor}",
         machine=platform.machine(),
         device=device,
@@ -218,6 +232,10 @@ def reasons_against(artifact: Fingerprint, *, flags: frozenset[str] | None = Non
     reasons = []
     if artifact.torch != torch.__version__:
         reasons.append(f"torch {torch.__version__} in the pod, artifact has {artifact.torch}")
+    elif artifact.torch_build not in (None, build := torch_build()):  # artifacts of before it was kept have none
+        reasons.append(
+            f"torch {artifact.torch}@{build} in the pod, artifact has {artifact.torch}@{artifact.torch_build}"
+        )
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     if artifact.python != python:
         reasons.append(f"Python {python} in the pod, artifact has {artifact.python}")

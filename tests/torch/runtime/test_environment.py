@@ -16,6 +16,7 @@ pytestmark = pytest.mark.torch
 
 MISSES = {
     "torch": ({"torch": "2.99.0"}, "artifact has 2.99.0"),
+    "torch's build": ({"torch_build": "0123456789ab"}, "artifact has " + torch.__version__ + "@0123456789ab"),
     "python": ({"python": "3.99"}, "artifact has 3.99"),
     "machine": ({"machine": "riscv64"}, "artifact has riscv64"),
     "CPU": ({"cpu_isa": "Native:avx2,amx_of_the_future"}, "CPU lacks amx_of_the_future"),

@@ -1,10 +1,13 @@
 """Arguments are compared with the contract, whatever way they are passed."""
 
+import inspect
 from collections import OrderedDict
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from preheat_runtime.calls import MAX_KNOWN, Matcher
 from preheat_runtime.package import CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec
@@ -294,3 +297,35 @@ def test_lazy_negation_and_conjugation_are_seen():
 def test_another_signature_is_refused():
     with pytest.raises(ValueError, match="other parameters"):
         Matcher(spec(tensor("x", 2)), lambda y: y)
+
+
+NAMES = ("a", "b", "c", "rest", "more")
+FORWARDS = (
+    lambda a: None,
+    lambda a, b=2: None,
+    lambda a, b=2, *, c: None,
+    lambda a=1, *, b, c=3: None,
+    lambda a, *rest, b=2, **more: None,
+    lambda a, b=2, **more: None,
+    lambda a, /, b=2, *, c=3: None,
+    lambda a, /, **more: None,
+    lambda *rest: None,
+    lambda: None,
+)  # fmt: skip
+
+
+@given(
+    forward=st.sampled_from(FORWARDS),
+    args=st.lists(st.integers(10, 19), max_size=3),
+    kwargs=st.dictionaries(st.sampled_from(NAMES), st.integers(20, 29), max_size=3),
+)
+def test_arguments_go_where_python_puts_them(forward, args, kwargs):
+    signature = inspect.signature(forward)
+    anything = tuple(ConstSpec(parameter=name, type="default", value="") for name in signature.parameters)
+    found = Matcher(CallSpec(arguments=anything, dims=()), forward)._bound(tuple(args), kwargs)
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+        expected = [bound.get(name, each.default) for name, each in signature.parameters.items()]
+    except TypeError as error:
+        expected = f"the arguments do not fit forward: {error}"
+    assert found == expected

@@ -73,7 +73,7 @@ def test_json_keeps_everything():
     )  # fmt: skip
     assert Fingerprint.from_json(seen.to_json()) == seen
     assert set(seen.to_json()) == {
-        "torch", "python", "machine", "device", "cpuIsa", "gpuName", "gpuCapability", "cuda", "triton", "driver",
+        "torch", "torchBuild", "python", "machine", "device", "cpuIsa", "gpuName", "gpuCapability", "cuda", "triton", "driver",
         "settings",
     }  # fmt: skip
 
@@ -99,6 +99,20 @@ def test_reasons_name_both_sides():
     assert first.startswith("torch ")
     assert first.endswith(" in the pod, artifact has 2.14.1")
     assert second == ("CPU lacks avx512bw, avx512cd, avx512dq, avx512f, avx512vl, which code for X86_64_V4 needs")
+
+
+def test_another_build_of_the_same_version_is_another_torch(monkeypatch):
+    import torch
+
+    seen = fingerprint.observe(cpu_isa="X86_64_V3")
+    assert seen.torch_build == torch.version.git_version[:12]
+    assert fingerprint.reasons_against(replace(seen, torch_build=None), flags=V3) == [], "made before it was kept"
+    theirs = f"torch {torch.__version__}@{'{}'} in the pod, artifact has {torch.__version__}@{seen.torch_build}"
+    monkeypatch.setattr(torch.version, "debug", True)
+    assert fingerprint.reasons_against(seen, flags=V3) == [theirs.format(f"{seen.torch_build}-debug")]
+    monkeypatch.setattr(torch.version, "debug", False)
+    monkeypatch.setattr(torch.version, "git_version", "Unknown")
+    assert fingerprint.reasons_against(seen, flags=V3) == [theirs.format("Unknown")]
 
 
 def test_a_machine_is_told_in_the_words_of_a_profile(monkeypatch):

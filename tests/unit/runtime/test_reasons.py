@@ -56,6 +56,7 @@ def here(**changes):
     ("changes", "expected"),
     [
         ({"torch": "2.14.1"}, "TorchDiffers"),
+        ({"torchBuild": "0123456789ab"}, "TorchDiffers"),
         ({"python": "3.8"}, "PythonDiffers"),
         ({"machine": "aarch64"}, "CpuDiffers"),
         ({"cpuIsa": "X86_64_V9"}, "CpuDiffers"),
