@@ -103,7 +103,10 @@ gpu: ## what a GPU says of what Preheat needs, and the acceptance tests on it
 	PYTHONPATH=build/gpu-tools $(GPU_PYTHON) -m pytest -c tests/gpu/pytest.ini tests/gpu $(ARGS)
 
 bench: $(VENV)/.compiled ## measure and compare; fails on a missed target
-	@missed=0; for each in import_cost first_answer regions checks peers load; do $(PY) benchmarks/$$each.py $(ARGS) || missed=1; done; exit $$missed
+	@# peers.py ends with 3 after its share of an hour and goes on when it is called again; it is bounded all the same.
+	@missed=0; for each in import_cost first_answer regions checks peers load; do \
+		for part in 1 2 3 4 5 6; do $(PY) benchmarks/$$each.py $(ARGS); rc=$$?; [ $$rc = 3 ] || break; done; \
+		[ $$rc = 0 ] || missed=1; done; exit $$missed
 
 cluster-up: $(VENV)/.compiled ## a cluster for debugging, with S3 and a registry
 	@$(LAB) up

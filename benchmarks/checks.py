@@ -1,7 +1,7 @@
 """What the checks before each call cost, how long a package in regions takes to load, and what comparing its answer on the side costs.
 
-Claims: the checks of a call take at most 2 % of it for a model of 25 million parameters, and at most 0.3 ms for each model here; a
-transformer of 24 blocks in regions is opened, bound and has answered within 50 ms of what eager's first answer takes.
+Claims: the checks of a call take at most 2 % of it for a model of 25 million parameters, and at most 0.3 ms for each model here, also for the
+last of as many buckets as a module may have, each a range, called by keyword; a transformer of 24 blocks in regions is opened, bound and has answered within 50 ms of what eager's first answer takes.
 
 Checks and calls alternate in one process, in processor time of the thread for the checks, so that neighbours on the machine do not
 count. First answers are pairs of fresh processes. For `verify: After` too: one process of a pair compares its first answer on
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import hashlib
+import itertools
 import json
 import os
 import subprocess
@@ -33,10 +34,11 @@ from shared import ROOT, add_out, commit, machine, vars_of
 from preheat_compiler.intervals import median_interval
 from preheat_compiler.package import ExampleCall, build_package
 from preheat_compiler.package_call import plan_call
+from preheat_operator.api.inputs import MAX_BUCKETS
 from preheat_runtime import fingerprint, identity, serve
 from preheat_runtime.manifest import File, Manifest, Piece
 from preheat_runtime.manifest import Target as Entry
-from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, PackageSpec, RegionSpec, Target
+from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, DimRange, PackageSpec, RegionSpec, Target
 
 MAX_SHARE, MAX_MS, MAX_LOAD_MS = 0.02, 0.3, 50.0
 CALLS_IN_A_ROUND = 50
@@ -97,11 +99,14 @@ def mlp() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     )
 
 
-MODELS = {"resnet50": resnet, "transformer of 24 blocks, in regions": transformer, "MLP": mlp}
+MODELS = {
+    "resnet50": resnet, "transformer of 24 blocks, in regions": transformer, "MLP": mlp,
+    f"MLP, the last of {MAX_BUCKETS} buckets, ranges, by keyword": mlp,
+}  # fmt: skip
 
 
-def describe(net: torch.nn.Module, args: tuple[Any, ...], out: Path) -> None:
-    """A contract without code: the checks never load the library."""
+def describe(net: torch.nn.Module, example: ExampleCall, out: Path, sizes: DimRange | None = None) -> None:
+    """A contract without code: the checks never load the library. `sizes` are those of the first input's first dimension."""
     code = PackageSpec(
         library=LIBRARY_FILE,
         library_outputs=1,
@@ -110,9 +115,17 @@ def describe(net: torch.nn.Module, args: tuple[Any, ...], out: Path) -> None:
         outputs=(0,),
     )
     out.mkdir(parents=True)
-    Target(
-        identity=identity.describe(net).identity, call=plan_call(net, ExampleCall(args=args), None).spec, package=code
-    ).write(out / TARGET_FILE)
+    call = plan_call(net, example, {0: {0: sizes}} if sizes else None).spec
+    Target(identity=identity.describe(net).identity, call=call, package=code).write(out / TARGET_FILE)
+
+
+def in_many_buckets(net: torch.nn.Module, out: Path) -> list[dict[str, torch.Tensor]]:
+    """A contract for each of MAX_BUCKETS ranges of batch sizes; gives calls of the last of them, each of another size."""
+    for i in range(MAX_BUCKETS):
+        sizes = DimRange(name="batch", minimum=10 * i + 2, maximum=10 * i + 9)
+        example = ExampleCall(kwargs={"input": torch.randn(sizes.maximum, 64)})
+        describe(net, example, out / f"bucket{i:02}", sizes)
+    return [{"input": torch.randn(size, 64)} for size in range(sizes.minimum, sizes.maximum + 1)]
 
 
 def in_regions(net: torch.nn.Module, args: tuple[Any, ...], out: Path) -> tuple[torch.Tensor, ...]:
@@ -133,42 +146,48 @@ def in_regions(net: torch.nn.Module, args: tuple[Any, ...], out: Path) -> tuple[
     return (hidden,)
 
 
-def pod(root: Path, folder: Path) -> None:
-    """A folder as fetch leaves it, with one package in it."""
+def pod(root: Path, folders: list[Path]) -> None:
+    """A folder as fetch leaves it, with a package in a bucket of its own from each of `folders`."""
+    entries = tuple(placed(root, folder) for folder in folders)
+    manifest = Manifest(
+        namespace="bench", name="m", uid="u", revision="m-1", image="i", image_python_path=None, targets=entries
+    )
+    (root / "revision" / "manifest.json").write_bytes(manifest.to_bytes())
+
+
+def placed(root: Path, folder: Path) -> Entry:
+    """A bucket called as its folder, where the manifest says that it lies."""
     files = []
     for path in sorted(folder.iterdir()):
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         size = path.stat().st_size
-        files.append(
-            File(
-                path=path.name,
-                size=size,
-                sha256=digest,
-                pieces=(Piece(sha256=digest, size=size, stored_size=size, encoding="identity"),),
-            )
-        )
+        piece = Piece(sha256=digest, size=size, stored_size=size, encoding="identity")
+        files.append(File(path=path.name, size=size, sha256=digest, pieces=(piece,)))
     entry = Entry(
-        module="main", bucket="one", hardware="cpu", verdict="Kept", reason="Faster", message="", tier="package", request_key="0" * 64,
+        module="main", bucket=folder.name, hardware="cpu", verdict="Kept", reason="Faster", message="", tier="package", request_key="0" * 64,
         fingerprint=fingerprint.observe(cpu_isa="X86_64_V3").to_json(), figures={}, files=tuple(files),
     )  # fmt: skip
     place = root / "revision" / entry.folder
     place.parent.mkdir(parents=True)
     place.symlink_to(folder)
-    manifest = Manifest(
-        namespace="bench", name="m", uid="u", revision="m-1", image="i", image_python_path=None, targets=(entry,)
-    )
-    (root / "revision" / "manifest.json").write_bytes(manifest.to_bytes())
+    return entry
 
 
 def checks(name: str, folder: Path, rounds: int) -> dict[str, Any]:
     """Seconds of all checks of one call, and of the module's own call, in alternating rounds."""
     net, args = MODELS[name]()
-    block = None
+    block, folders = None, [folder / "package"]
+    asked: list[dict[str, torch.Tensor]] = []
     if "regions" in name:
-        block = in_regions(net, args, folder / "package")
+        block = in_regions(net, args, folders[0])
+    elif "buckets" in name:
+        asked = in_many_buckets(net, folder / "packages")
+        folders = sorted((folder / "packages").iterdir())
     else:
-        describe(net, args, folder / "package")
-    pod(folder / "pod", folder / "package")
+        describe(net, ExampleCall(args=args), folders[0])
+    pod(folder / "pod", folders)
+    # In turns: where sizes vary, no call is remembered.
+    turns = itertools.cycle([((), each) for each in asked] or [(args, {})])
     os.environ["PREHEAT_DIR"] = str(folder / "pod")
     serve.session.cache_clear()
     served = serve.serve(lambda model, **_: model, net, {})
@@ -176,13 +195,13 @@ def checks(name: str, folder: Path, rounds: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     spent, calls = [], []
     with torch.inference_mode():
-        choice = server.chooser.choose(args, {})
-        if choice.outcome != "hot":
+        choice = server.chooser.choose(*next(turns))
+        if (choice.outcome, choice.candidate and choice.candidate.entry.bucket) != ("hot", folders[-1].name):
             raise SystemExit(f"{name}: {choice.reason}")
         for _ in range(rounds):
             begin = time.thread_time()
             for _ in range(CALLS_IN_A_ROUND):
-                server.chooser.choose(args, {})
+                server.chooser.choose(*next(turns))
                 if block is not None:
                     choice.package.regions_check(block)
             spent.append((time.thread_time() - begin) / CALLS_IN_A_ROUND)

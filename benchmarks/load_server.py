@@ -39,7 +39,7 @@ class Slice:
 
 
 def main() -> None:
-    """Slices of BENCH_SLICE seconds, BENCH_PAIRS of each server."""
+    """Slices of BENCH_SLICE seconds, BENCH_PAIRS of each server; then the served one without a pause for BENCH_UNBROKEN seconds."""
     bucket, sizes = json.loads(os.environ["BENCH_BUCKET"]), json.loads(os.environ["BENCH_SIZES"])
     words = os.environ["BENCH_FACTORY"], os.environ["BENCH_PATH"]
     twin, other = module(*words), module(*words)
@@ -59,6 +59,7 @@ def main() -> None:
         order: list[tuple[str, Callable[..., Any]]] = [("eager", twin), ("hot", served)]
         for name, model in order if pair % 2 == 0 else order[::-1]:
             found[name].append(load(model, requests, eager, seconds))
+    found["unbroken"] = [load(served, requests, eager, float(os.environ["BENCH_UNBROKEN"]))]
     print(json.dumps({name: told(slices) for name, slices in found.items()}))
 
 
