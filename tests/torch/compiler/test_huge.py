@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from preheat_compiler.memory import status_bytes
+from unit.compiler.jobs import bucket, compile_job, tensor
+
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.torch, pytest.mark.soak, pytest.mark.timeout(1800)]
 
@@ -71,3 +78,92 @@ def test_the_weights_are_never_in_memory_twice(tmp_path: Path) -> None:
     # Read once by the proof with other weights, they are there once; mapped, before that, hardly at all.
     assert seen["built"] < seen["before"] + 0.5 * seen["size"], seen
     assert seen["proved"] < seen["before"] + 1.4 * seen["size"], seen
+
+
+MODEL = """
+import pathlib
+import torch
+from torch import nn
+from preheat_compiler import accuracy
+
+# A copy in float64 is compared where there is room for it; here is none.
+accuracy.memory_available = lambda: 0.0
+
+class Large(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(160_000, 2048, device="meta")
+        self.out = nn.Linear(2048, 8)
+
+    def forward(self, tokens):
+        return self.out(self.table(tokens).mean(1))
+
+class Broken(Large):
+    def forward(self, tokens):
+        found = self.table(tokens).mean(1)
+        print("a graph that is cut has no package, but caches")
+        return self.out(found)
+
+def load(kind=Large):
+    torch.manual_seed(0)
+    net = kind().eval()
+    weights = torch.load(pathlib.Path(__file__).parent.parent / "weights.pt", mmap=True, weights_only=True)
+    net.table.weight = nn.Parameter(weights["table"], requires_grad=False)
+    return net
+
+def broken():
+    return load(Broken)
+"""
+
+
+@pytest.mark.parametrize(("factory", "tier"), [("model:load", "package"), ("model:broken", "caches")])
+def test_nor_anywhere_in_a_compile_job(tmp_path: Path, factory: str, tier: str) -> None:
+    import torch
+
+    table = torch.randn(160_000, 2048)
+    torch.save({"table": table}, tmp_path / "weights.pt")
+    size = table.nbytes
+    del table
+    tokens = tensor(4, 16, dtype="int64")
+    tokens["tensor"] |= {"low": "0", "high": "160000"}
+    modules = {"name": "main", "path": "", "buckets": [bucket("one", tokens)]}
+    with anonymous_memory() as seen:
+        job = compile_job(tmp_path, MODEL, factory, modules, keepIf={"minSpeedup": "0"})
+    assert job.code == 0, job.said
+    target = job.target("main", "one")
+    assert (target["verdict"], target["tier"]) == ("Kept", tier), target["message"]
+    # All processes of the Job together; files that are mapped are not counted. What torch itself takes is not the weights'.
+    least = 0.5 if tier == "package" else 0  # the proof with other weights makes them the process's own
+    assert least * size < max(seen) < size + 1.5e9, (size, max(seen))
+
+
+@contextmanager
+def anonymous_memory() -> Iterator[list[int]]:
+    """What this process's descendants need together beside files that they map, in bytes, five times a second."""
+    seen, done = [0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.2):
+            children = descendants(os.getpid())
+            seen.append(sum(status_bytes(Path(f"/proc/{pid}"), "RssAnon") or 0 for pid in children))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        done.set()
+        thread.join()
+
+
+def descendants(pid: int) -> set[int]:
+    """All processes below this one, as far as they are still there."""
+    parents = {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            words = place.read_text(errors="replace")
+            parents[int(place.parent.name)] = int(words.rpartition(") ")[2].split()[1])
+    found, more = {pid}, {pid}
+    while more := {child for child, parent in parents.items() if parent in more}:
+        found |= more
+    return found - {pid}
