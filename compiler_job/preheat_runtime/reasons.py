@@ -3,12 +3,18 @@
 Why it exists: the words of a reason name versions, shapes and submodules, so that a person can act on them; counted by
 word there would be a new time series with each. A class is what can be counted, and what has one remedy. It is found
 from the words, in one place, so that those who write them need not know who counts.
+
+Of a miss it is the class of why no artifact answered, whoever answered then: an image without a compiler is not the reason
+why its CPU is another. That torch could not compile counts only where nothing else is to be mended.
 """
 
 from __future__ import annotations
 
 import re
 from typing import Final
+
+from .fallback import EAGERLY, NO_COMPILER
+from .room import NO_ROOM
 
 OTHER: Final = "Other"
 
@@ -51,8 +57,8 @@ _PATTERNS: Final = (
     ("ModelDiffers", r"^no artifact is for this |^the module changes with every call"),
     ("TargetsFailed", r"^\S+: (Failed|NoCapacity), |^the revision has no targets"),
 )
-_NO_COMPILER: Final = "NoCompiler"
-_NO_ROOM: Final = "NoRoom"
+#: Why torch cannot compile what nothing answers, and how its words begin.
+_UNABLE: Final = {"NoCompiler": NO_COMPILER, "NoRoom": NO_ROOM}
 _REJECTED: Final = "Rejected"
 _WRONG: Final = "PackageWrong"
 _OF_OUTCOME: Final = {"hot": "Package", "warm": "Caches"}
@@ -61,8 +67,7 @@ CLASSES: Final = (
     *_OF_OUTCOME.values(),
     _REJECTED,
     _WRONG,
-    _NO_COMPILER,
-    _NO_ROOM,
+    *_UNABLE,
     *dict.fromkeys(name for name, _ in _PATTERNS),
     OTHER,
 )
@@ -86,13 +91,26 @@ def class_of(outcome: str | None, reason: str) -> str:
         return _OF_OUTCOME[outcome]
     if reason.startswith("its answer differed from eager's"):
         return _WRONG
-    if outcome == "eager" and "no C++ compiler" in reason:
-        return _NO_COMPILER
-    if outcome == "eager" and "compiler has no place to work in" in reason:
-        return _NO_ROOM
-    if reason.endswith(ON_REJECT_COMPILE) or (outcome == "eager" and not reason.endswith(ON_MISS_EAGER)):
+    unable = unable_to_compile(reason) if outcome == "eager" else None
+    if unable is not None:
+        found = _of_cause(reason[: reason.rindex(_UNABLE[unable])].removesuffix("; "))
+        # Caches that need a compiler to be found, or what `onReject` has compiled: an artifact is for this call.
+        return unable if found in (_REJECTED, OTHER) else found
+    if outcome == "eager" and not reason.endswith(ON_MISS_EAGER):
         return _REJECTED
-    reason = reason.removesuffix(ON_MISS_EAGER)
+    return _of_cause(reason.removesuffix(ON_MISS_EAGER))
+
+
+def unable_to_compile(reason: str) -> str | None:
+    """The class of what kept torch from compiling a miss, so that eager answered; None where that is not why."""
+    if not reason.endswith(EAGERLY):
+        return None
+    return next((name for name, words in _UNABLE.items() if words in reason), None)
+
+
+def _of_cause(reason: str) -> str:
+    if reason.endswith(ON_REJECT_COMPILE):
+        return _REJECTED
     if reason.startswith(_NO_BUCKET):
         return _of_buckets(reason[len(_NO_BUCKET) :])
     return _of_words(reason)

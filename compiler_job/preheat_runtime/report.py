@@ -1,4 +1,4 @@
-"""Says how this process was served: one line of JSON on stderr at the first answer.
+"""Says how this process was served: one line of JSON on stderr at the first answer, and one at the first use of each bucket.
 
 Why it exists: a pod that starts cold because its torch is one patch release too new looks like any slow pod. The line
 names the outcome and the reason in words, so that `kubectl logs` is enough. It never holds inputs or weights. Where the
@@ -29,11 +29,14 @@ if TYPE_CHECKING:
 
 #: A later outcome of the same module is worth a line too; a process that keeps changing is not worth a flood.
 MAX_LINES = 20
+#: Buckets that have lines beside those, one for the first use of each and one if it is wrong: as many as a model can have.
+MAX_BUCKETS = 128
 #: What is sent of a line; no words, which only people read.
 _SENT = (
     "event", "when", "outcome", "reasonClass", "module", "bucket", "hardware", "bytes", "firstAnswerSeconds",
     "sinceCompileSeconds", "timesTheJobs",
 )  # fmt: skip
+_UNCOVERED = "preheat-uncovered"
 #: Of reasons, those that another torch, Python or machine than the artifact's is.
 _ENVIRONMENT = ("TorchDiffers", "PythonDiffers", "CpuDiffers", "GpuDiffers")
 
@@ -90,6 +93,8 @@ class Reporter:
         #: Calls that an artifact answered, since they were last sent; threads may lose a few, which no lock is worth.
         self.by_artifact = 0
         self._said: set[tuple[str | None, ...]] = set()
+        #: Of what was said, the first uses of buckets: by class, module and bucket.
+        self._used: set[tuple[str | None, ...]] = set()
         self._checks: set[tuple[str | None, ...]] = set()
         self._pid = os.getpid()
         self._uncovered: Uncovered | None = None
@@ -127,18 +132,20 @@ class Reporter:
         """Report an answer, unless one with the same outcome and reason for the same module and bucket was."""
         key = (answer.class_name, answer.module, answer.bucket, answer.outcome, answer.reason)
         with self._lock:
-            if key in self._said or len(self._said) >= MAX_LINES:
+            first_use = answer.bucket is not None and key[:3] not in self._used
+            if key in self._said or (len(self._used) >= MAX_BUCKETS if first_use else self._is_full()):
                 return
-            when = self._when(answer)
+            when = "first-use" if first_use else "changed"
+            if not any(said[0] == answer.class_name for said in self._said):
+                when = "first-answer"
             self._said.add(key)
+            if first_use:
+                self._used.add(key[:3])
         self._write(when, answer)
 
-    def _when(self, answer: Answer) -> str:
-        before = [said for said in self._said if said[0] == answer.class_name]
-        if not before:
-            return "first-answer"
-        used = {said[1:3] for said in before}
-        return "changed" if answer.bucket is None or (answer.module, answer.bucket) in used else "first-use"
+    def _is_full(self) -> bool:
+        """Whether enough was said but for first uses of buckets; the lock is held."""
+        return len(self._said) - len(self._used) >= MAX_LINES
 
     def uncovered(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], module: str | None = None) -> None:
         """Count a call that no bucket of this module is for, by the shapes and dtypes of its tensors."""
@@ -149,7 +156,9 @@ class Reporter:
 
                 with self._lock:
                     self._uncovered = self._uncovered or Uncovered()
-            self._uncovered.add(args, kwargs, module)
+            if self._uncovered.add(args, kwargs, module):
+                # Most processes are killed, and say nothing at their end.
+                self._emit({"event": _UNCOVERED, "when": "doubled", "calls": self._uncovered.total()})
             if self._sender is not None:
                 self._sender.counted()
 
@@ -170,7 +179,7 @@ class Reporter:
         """Report a failure inside Preheat, once for each kind; the call itself goes on in torch's own way."""
         key = ("error", what, type(error).__name__)
         with self._lock:
-            if key in self._said or len(self._said) >= MAX_LINES:
+            if key in self._said or self._is_full():
                 return
             self._said.add(key)
         self._emit({"event": "preheat-error", "reason": f"{what}: {type(error).__name__}: {str(error)[:500]}"})
@@ -180,7 +189,9 @@ class Reporter:
         wrong = checked.error is not None
         key = ("check", checked.module, checked.bucket, str(wrong), checked.reason if wrong else None)
         with self._lock:
-            if key in self._checks or len(self._checks) >= MAX_LINES:
+            # What was not checked, for whatever reason, may not keep back what was found wrong.
+            alike = sum(said[3] == key[3] for said in self._checks)
+            if key in self._checks or alike >= (MAX_BUCKETS if wrong else MAX_LINES):
                 return
             self._checks.add(key)
         self._emit(
@@ -200,7 +211,7 @@ class Reporter:
         if os.getpid() != self._pid:
             return
         if self._uncovered is not None:
-            self._emit({"event": "preheat-uncovered", "when": "exit", "calls": self._uncovered.total()})
+            self._emit({"event": _UNCOVERED, "when": "exit", "calls": self._uncovered.total()})
         if not self._said:
             reason = "torch.compile was called, the model never was"
             self._emit({"event": "preheat", "when": "exit", "outcome": None, "reason": reason})
@@ -233,7 +244,8 @@ class Reporter:
             **fields,
         }
         line = json.dumps(record) + "\n"
-        if self._sender is not None and fields.get("when") != "exit":
+        # Counts are sent by themselves, and at its end a process sends nothing.
+        if self._sender is not None and fields["event"] != _UNCOVERED and fields.get("when") != "exit":
             self._sender.send({name: fields[name] for name in _SENT if fields.get(name) is not None})
         if not self._silent:
             _quietly(lambda: sys.stderr.write(line))

@@ -15,6 +15,7 @@ import random
 import threading
 import time
 from collections import deque
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     import http.client
     from collections.abc import Callable, Mapping
 
-#: Records that wait; more are dropped.
-MAX_WAITING: Final = 64
+#: Records that wait; more are dropped. A process that answers from all its buckets at once has more than a message takes.
+MAX_WAITING: Final = 256
+#: Records in one message, as many as the server takes.
+MAX_RECORDS: Final = 64
 #: Seconds from a report to its sending, to leave the first answers alone.
 DELAY_SECONDS: Final = 1.0
 #: Seconds between two sendings of counts alone.
@@ -126,12 +129,16 @@ class Sender:
                 self._importing = False
         while True:
             with self._lock:
-                records = list(self._waiting)
-                counts = {} if self._paused.is_set() else self._take_counts()
-                if self._paused.is_set() or not self.enabled or not (records or counts):
+                going_on = self.enabled and not self._paused.is_set()
+                records = list(islice(self._waiting, MAX_RECORDS)) if going_on else []
+                # Where such calls keep coming there are always some; alone they wait for their minute.
+                due = going_on and (bool(records) or time.monotonic() >= self._counts_due)
+                counts = self._take_counts() if due else {}
+                if not (records or counts):
                     self._thread = None
                     return
-                self._waiting.clear()
+                for _ in records:
+                    self._waiting.popleft()
             self._counts_due = time.monotonic() + COUNTS_SECONDS
             self._deliver(records, counts)
 

@@ -2,6 +2,9 @@
 
 Why it exists: the first call that misses is said once in the log; which bucket is worth adding is told by how often
 each shape comes. Never more than shapes and dtypes: not names, not values. Bounded in what it holds, cheap to add to.
+
+A serving process is mostly killed in the end, so the counts cannot wait for that: they are worth telling each time that a
+shape's has doubled. What was told last is then more than half of each shape's calls, in few lines however many came.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 #: Distinct shapes that are told apart; later ones are counted together.
 MAX_SHAPES: Final = 32
 OTHERS: Final = "other"
+#: Times that counts are worth telling while the process runs.
+MAX_TOLD: Final = 128
 _MAX_TENSORS: Final = 8
 _MAX_DEPTH: Final = 4
 _MAX_ITEMS: Final = 64
@@ -30,11 +35,13 @@ class Uncovered:
         self._lock = ForkLock()
         self._total: dict[str, int] = {}
         self._untaken: dict[str, int] = {}
+        self._told: dict[str, int] = {}
+        self._times_told = 0
         #: Whose calls each shape's are: of several modules the first.
         self.modules: dict[str, str] = {}
 
-    def add(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], module: str | None = None) -> None:
-        """Count a call of a module."""
+    def add(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], module: str | None = None) -> bool:
+        """Count a call of a module; whether the counts are worth telling again, which whoever asked then does."""
         shape = shape_of(args, kwargs)
         with self._lock:
             if shape not in self._total and len(self._total) >= MAX_SHAPES:
@@ -43,6 +50,12 @@ class Uncovered:
                 self.modules.setdefault(shape, module)
             self._total[shape] = self._total.get(shape, 0) + 1
             self._untaken[shape] = self._untaken.get(shape, 0) + 1
+            # A single call is worth no bucket, and its words are in the log.
+            if self._total[shape] < 2 * self._told.get(shape, 1) or self._times_told >= MAX_TOLD:
+                return False
+            self._told = dict(self._total)
+            self._times_told += 1
+            return True
 
     def take(self) -> dict[str, int]:
         """The counts since the last time, which are then nothing."""

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from preheat_runtime.reasons import CLASSES
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(path for path in REPOSITORY.glob("**/*.md") if path.relative_to(REPOSITORY).parts[0] != "build")
 
@@ -66,6 +68,13 @@ def test_tests_that_are_named_are_there(document: Path) -> None:
         if not (any(each.startswith(name) for each in known) if rest else name in known)
     ]
     assert missing == []
+
+
+def test_every_class_of_reasons_has_its_meaning() -> None:
+    text = (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8")
+    (rows,) = re.findall(r"^\| `reason` \| meaning \|\n\|---\|---\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    told = [word for row in rows.splitlines() for word in re.findall(r"`(\w+)`", row.split(" | ")[0])]
+    assert sorted(told) == sorted(CLASSES)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)

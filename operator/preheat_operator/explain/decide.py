@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from preheat_operator.api import names
 from preheat_operator.explain import remedies
-from preheat_runtime.reasons import CLASSES, class_of
+from preheat_runtime.reasons import CLASSES, class_of, unable_to_compile
 
 if TYPE_CHECKING:
     from preheat_operator.explain.gathered import Gathered, Raw
@@ -166,7 +166,9 @@ def _recorded(found: Gathered) -> Explanation | None:
     # An older runtime does not say the class.
     cause = cause if isinstance(cause, str) and cause in CLASSES else class_of(outcome, reason)
     remedy = remedies.OF_REASON[cause]
-    return Explanation(outcome=outcome, cause=cause, why=reason, remedy=remedy, notes=_of_records(found, first, chosen))
+    return Explanation(
+        outcome=outcome, cause=cause, why=reason, remedy=remedy, notes=_of_records(found, first, chosen, cause)
+    )
 
 
 def _to_explain(first: list[Raw]) -> Raw:
@@ -176,13 +178,16 @@ def _to_explain(first: list[Raw]) -> Raw:
     return [record for record in first if rank.get(str(record.get("outcome")), 0) == worst][-1]
 
 
-def _of_records(found: Gathered, first: list[Raw], chosen: Raw) -> tuple[str, ...]:
+def _of_records(found: Gathered, first: list[Raw], chosen: Raw, cause: str) -> tuple[str, ...]:
     notes = []
     seconds, size = chosen.get("firstAnswerSeconds"), chosen.get("bytes")
     which = "/".join(str(chosen[key]) for key in ("module", "bucket", "hardware") if chosen.get(key))
     facts = [f"the first answer took {seconds} s" if seconds is not None else "", f"artifact {which}" if which else ""]
     facts.append(f"{size} bytes" if size is not None else "")
     notes.append(", ".join(fact for fact in facts if fact))
+    unable = unable_to_compile(str(chosen.get("reason")))
+    if unable is not None and unable != cause:
+        notes.append(f"torch could not compile the call either; to let it: {remedies.TO_COMPILE[unable]}")
     if len(first) > 1:
         outcomes = [str(record.get("outcome")) for record in first]
         counts = ", ".join(f"{outcomes.count(each)} {each}" for each in dict.fromkeys(outcomes))

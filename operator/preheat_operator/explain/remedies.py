@@ -6,6 +6,13 @@ from typing import Final
 
 _RECOMPILE: Final = "The artifact was made with what was in the image of the compile Job; let both be the same image."
 
+TO_COMPILE: Final = {
+    "NoCompiler": "add g++ to the image",
+    "NoRoom": "give the pod's volumes room, or set TORCHINDUCTOR_CACHE_DIR to a folder that can be written to and is not mounted "
+    "noexec",
+}
+"""What lets torch compile what nothing answers, by what keeps it from that."""
+
 OF_REASON: Final = {
     "Package": "Nothing: it is as it should be.",
     "Caches": "Nothing: this model does not become a package (its report says why), so it is compiled from caches.",
@@ -14,9 +21,10 @@ OF_REASON: Final = {
     "spec.keepIf.maxError says how much an answer may differ, spec.serving.onReject who answers then.",
     "NotAModule": "Only a module's own call is compiled ahead: compile the module, torch.compile(model), not a function around it.",
     "CompileOff": "Compiling is switched off in the process; remove the variable or the call that the reason names.",
-    "NoCompiler": "Mend why no artifact answers (see the reason); or add g++ to the image, so that torch can compile.",
-    "NoRoom": "Mend why no artifact answers (see the reason). So that torch can compile: give the pod's volumes room, or set "
-    "TORCHINDUCTOR_CACHE_DIR to a folder that can be written to and is not mounted noexec.",
+    **{
+        name: f"So that torch can compile: {how}. Or mend what else the reason names."
+        for name, how in TO_COMPILE.items()
+    },
     "NotExecutable": "The node mounts its pods' volumes noexec (the kubelet's folder, by default /var/lib/kubelet). Mount that "
     "without noexec: a package is code that is loaded from there.",
     "NoRevision": "Replace the pod now that a revision is ready, or wait until one is: kubectl describe compiledmodel.",

@@ -144,7 +144,7 @@ def test_a_changed_model_falls_back_and_says_why(compiled: tuple[App, dict[str, 
     assert "gelu(" in source
     (changed.folder / "model.py").write_text(source.replace("gelu(", "silu("))
     _, line = changed.serve()
-    assert line["outcome"] == "eager"
+    assert (line["outcome"], line["reasonClass"]) == ("eager", "ModelDiffers")
     assert "the code of the module (Tiny), or something it uses, differs" in line["reason"]
     assert "no C++ compiler" in line["reason"]
 

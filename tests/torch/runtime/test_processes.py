@@ -29,7 +29,7 @@ def test_another_torch_is_eager_without_a_compiler_and_says_both(pod, trap_packa
     pod.write((trap_package[0], pod.entry(trap_package[0], torch="2.99.0")))
     out, (line,) = pod.python(ONE_ANSWER)
     assert out.strip() == "[]"
-    assert line["outcome"] == "eager"
+    assert (line["outcome"], line["reasonClass"]) == ("eager", "TorchDiffers")
     assert f"torch {torch.__version__} in the pod, artifact has 2.99.0" in line["reason"]
     assert "no C++ compiler" in line["reason"]
 

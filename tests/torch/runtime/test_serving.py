@@ -161,7 +161,7 @@ def test_without_a_compiler_a_rejected_target_is_eager_all_the_same(pod, rejecte
         "import torch, nets\nmodel = torch.compile(nets.trap())\nwith torch.no_grad(): model(torch.randn(4, 16))",
         PREHEAT_SERVING="onReject=Compile",
     )
-    assert line["outcome"] == "eager"
+    assert (line["outcome"], line["reasonClass"]) == ("eager", "NoCompiler"), "onReject asks for one"
     assert "no C++ compiler" in line["reason"]
 
 

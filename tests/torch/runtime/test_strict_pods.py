@@ -19,6 +19,7 @@ import pytest
 
 from container import APP, PREHEAT, WORK, Container
 from preheat_compiler.layout import compiler_runs, shims
+from preheat_runtime.reasons import unable_to_compile
 from seen import ONE_ANSWER, records
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def test_hot_in_a_prefix_as_conda_makes_it(conda):
 def test_a_volume_that_runs_no_programs_is_named(with_package):
     with_package.container = replace(with_package.container, volume="ro,noexec")
     line = with_package.serve()
-    assert (line["outcome"], line["reasonClass"]) == ("eager", "NoCompiler")
+    assert (line["outcome"], line["reasonClass"]) == ("eager", "NotExecutable")
     assert "/opt/preheat/revision/main/batch/cpu is mounted noexec, so no code in it can run" in line["reason"]
 
 
@@ -193,7 +194,7 @@ def test_files_that_the_user_may_not_read_are_named(with_package):
 
 def test_a_miss_without_a_compiler_is_eager(with_package):
     line = with_package.serve(OTHER_CODE)
-    assert (line["outcome"], line["reasonClass"]) == ("eager", "NoCompiler")
+    assert (line["outcome"], line["reasonClass"]) == ("eager", "ModelDiffers")
     assert line["reason"].endswith("there is no C++ compiler in the image, so the model runs eagerly")
 
 
@@ -213,7 +214,11 @@ def test_a_miss_with_no_place_to_compile_in_is_eager(with_package, compilers):
     """torch.compile alone raises there: what it compiled cannot be loaded from /tmp."""
     with_package.container = replace(with_package.container, tmp="noexec")
     line = with_package.serve(OTHER_CODE, PATH=compilers(with_package), PREHEAT_WORK_DIR=None)
-    assert (line["outcome"], line["reasonClass"]) == ("eager", "NoRoom")
+    assert (line["outcome"], line["reasonClass"], unable_to_compile(line["reason"])) == (
+        "eager",
+        "ModelDiffers",
+        "NoRoom",
+    )
     assert "/tmp is mounted noexec; PREHEAT_WORK_DIR is not set, so the model runs eagerly" in line["reason"]
     assert compiler_runs(with_package.container.work / "compilers.log") == 0
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preheat_operator.answers.message import OTHER_SHAPE, Answer, Message, MessageError, parse
+from preheat_operator.answers.message import MAX_BODY_BYTES, OTHER_SHAPE, Answer, Message, MessageError, parse
 from preheat_operator.api.served import MAX_CHARACTERS, Served
 from preheat_runtime.reasons import CLASSES, OUTCOMES
+from preheat_runtime.sending import MAX_RECORDS
 
 RECORD = {
     "event": "preheat", "when": "first-answer", "outcome": "cold", "reasonClass": "TorchDiffers",
@@ -55,6 +56,14 @@ def test_what_is_noted_on_the_pod() -> None:
         hour=7, answers={"cold/TorchDiffers": 1, "hot/Package": 1}, first={"main/one/cpu": 12.5}, wrong=("main/one/cpu",),
         steady={"main/one/cpu": 1.5}, answered=40, uncovered={"main|none": 2, "|other": 3}, node={"machine": "x86_64"},
     )  # fmt: skip
+
+
+def test_as_many_records_as_the_runtime_sends_at_once_are_taken() -> None:
+    longest = RECORD | {"when": "first-use", "outcome": "hot", "reasonClass": "Package", "bytes": 2**40,
+                        "sinceCompileSeconds": 12345.123456} | dict.fromkeys(("module", "bucket", "hardware"), "a" * 63)  # fmt: skip
+    message = body(records=[longest] * MAX_RECORDS)
+    assert len(parse(message).answers) == MAX_RECORDS
+    assert len(message) < MAX_BODY_BYTES / 2, "and counts go along"
 
 
 def test_a_later_answer_without_figures() -> None:

@@ -82,6 +82,16 @@ def test_what_the_runtime_says(record: dict[str, Any], cause: str) -> None:
     assert said.remedy == remedies.OF_REASON[cause]
 
 
+def test_where_torch_could_not_compile_either_both_are_told() -> None:
+    more = "; there is no C++ compiler in the image, so the model runs eagerly"
+    said = why(serving_log=log({"outcome": "eager", "reason": TORCH + more}))
+    assert (said.outcome, said.cause, said.remedy) == ("eager", "TorchDiffers", remedies.OF_REASON["TorchDiffers"])
+    assert "torch could not compile the call either; to let it: add g++ to the image" in said.notes
+    alone = why(serving_log=log({"outcome": "eager", "reason": f"compiler caches{more}"}))
+    assert "g++" in alone.remedy
+    assert not any("either" in note for note in (*alone.notes, *why(serving_log=log(cold(TORCH))).notes))
+
+
 def test_every_class_has_a_remedy() -> None:
     assert set(remedies.OF_REASON) == set(CLASSES)
     assert {cause for _, cause in RECORDED} | set(FETCH_FAILURES.values()) | {"Package"} == set(CLASSES)

@@ -9,6 +9,7 @@ import pytest
 from preheat_operator.api.served import Served
 from preheat_operator.plan.changed import environments
 from preheat_operator.plan.watched import witnesses
+from preheat_runtime.reasons import class_of
 from unit.plan.pods import HOT, WRONG, pod
 from unit.plan.simulation import START, Simulation, deployment, digest, spec
 
@@ -93,6 +94,23 @@ def test_it_is_compiled_once_more_and_pods_get_that(reason: str, node: dict[str,
     assert world.open_jobs() == []
     world.served += pods(3, SECOND, HOT, "q")
     world.settle()
+    assert world.causes == [cause, "Created"]
+
+
+@pytest.mark.parametrize(
+    ("words", "node", "cause"),
+    [
+        ("main/one/cpu: torch 2.16.0 in the pod, artifact has 2.14.1", NEW, "TorchChanged"),
+        ("main/one/cpu: CPU lacks avx512f, which code for X86_64_V4 needs", NO_GPU_TOLD, "HardwareChanged"),
+    ],
+)
+def test_pods_of_an_image_without_a_compiler_are_heard_as_others_are(
+    words: str, node: dict[str, str], cause: str
+) -> None:
+    reason = class_of("eager", f"{words}; there is no C++ compiler in the image, so the model runs eagerly")
+    world = ready()
+    world.served = pods(2, FIRST, Served(answers={f"eager/{reason}": 1}, node=node))
+    world.pass_once()
     assert world.causes == [cause, "Created"]
 
 

@@ -19,6 +19,7 @@ from preheat_operator.api.status import Notice, Target
 from preheat_operator.plan.drift import fragment
 from preheat_operator.plan.notices import notices
 from preheat_operator.plan.watched import witnesses
+from preheat_runtime.reasons import class_of
 from unit.plan.pods import HOT, HOUR, pod
 from unit.plan.simulation import START, UID, spec
 from unit.plan.test_watched import revision
@@ -109,6 +110,28 @@ def test_where_each_begins_and_ends(reason: str, groups: Any, begins: bool, stay
     assert (reason in kept) is stays
     if stays:
         assert kept[reason].since == before.since, "since when does not move"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "there is no C++ compiler in the image",
+        "torch's compiler has no place to work in: /tmp is mounted noexec; no volume",
+    ],
+    ids=["no compiler", "no room"],
+)
+def test_what_a_slim_image_s_pods_miss_is_said_of_them_as_of_others(more: str) -> None:
+    def of(words: str) -> Served:
+        return miss(class_of("eager", f"{words}; {more}, so the model runs eagerly"), "eager")
+
+    assert set(said((1, of("main/one/cpu: CPU lacks avx512f, which code for X86_64_V4 needs")))) == {
+        "HardwareNotCovered"
+    }
+    missing = said((2, of("main/one/cpu: torch 2.16.0 in the pod, artifact has 2.14.1")), (8, HOT))["PodsMiss"]
+    assert "TorchDiffers (2)" in missing.message
+    assert said((9, of("no bucket answers this call: one: argument x: has shape (2,), compiled for (1,)"))) == {}, (
+        "it is told as a shape"
+    )
 
 
 REPORTS = st.sampled_from(

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from preheat_runtime import fingerprint, identity, revision
-from preheat_runtime.fallback import NO_COMPILER
+from preheat_runtime.fallback import EAGERLY, NO_COMPILER
 from preheat_runtime.fingerprint import Fingerprint
 from preheat_runtime.levers import Levers
-from preheat_runtime.reasons import CLASSES, OTHER, class_of
+from preheat_runtime.reasons import CLASSES, OTHER, class_of, unable_to_compile
+from preheat_runtime.room import NO_ROOM
 
 FETCH = {
     "StoreUnreachable": "StoreUnreachable", "DeadlineExceeded": "StoreUnreachable", "StoreDenied": "StoreDenied",
@@ -23,7 +24,6 @@ def test_outcomes_that_need_no_words():
     assert class_of("hot", "package, but not of region blocks.0: argument x: has shape (1, 2)") == "Package"
     assert class_of("warm", "compiler caches") == "Caches"
     assert class_of("eager", "SpeedupBelowMinimum: 0.9 times as fast as eager") == "Rejected"
-    assert class_of("eager", f"no artifact is for this Net: x; {NO_COMPILER}") == "NoCompiler"
 
 
 @pytest.mark.parametrize(("reason", "expected"), FETCH.items())
@@ -162,7 +162,43 @@ def test_what_the_policy_makes_of_a_reason():
     wrong = "its answer differed from eager's by 0.5, allowed are 1e-3, so the package is not used again"
     for outcome, more in (("eager", ""), ("cold", "; onReject is Compile")):
         assert class_of(outcome, wrong + more) == "PackageWrong"
-    assert class_of("eager", f"{miss}; there is no C++ compiler in the image") == "NoCompiler"
+
+
+#: What a reason ends with where torch could not compile either.
+UNABLE = {
+    "NoCompiler": f"; {NO_COMPILER}{EAGERLY}",
+    "NoRoom": f"; {NO_ROOM}: /tmp is mounted noexec; PREHEAT_WORK_DIR is not set{EAGERLY}",
+}
+MISSES = {
+    "main/one/cpu: CPU lacks avx512f, which code for X86_64_V4 needs": "CpuDiffers",
+    "main/one/cpu: torch 2.15.0 in the pod, artifact has 2.14.1": "TorchDiffers",
+    "main/one/cpu: Python 3.12 in the pod, artifact has 3.11": "PythonDiffers",
+    "main/one/gpu: no GPU in the pod, artifact is for NVIDIA H100": "GpuDiffers",
+    "main/one/cpu: /x is mounted noexec, so no code in it can run": "NotExecutable",
+    "no artifact is for this Net: main/one: submodule 'x' is new": "ModelDiffers",
+    "fetch: Failed, StoreDenied: m": "StoreDenied",
+    f"no bucket answers this call: {SHAPE}": "CallNotCovered",
+    f"no bucket answers this call: {SHAPE} | two: autocast is on": "ProcessState",
+    "no bucket answers this call: one: PREHEAT_WORK_DIR is not set, so there is no place": "CachesNotUsed",
+    "Preheat failed: NativeError: no": "LibraryFailed",
+    "its answer differed from eager's by 0.5; onReject is Compile": "PackageWrong",
+}
+
+
+@pytest.mark.parametrize("unable", UNABLE)
+@pytest.mark.parametrize("miss", MISSES)
+def test_a_miss_that_torch_cannot_compile_has_the_class_of_the_miss(miss, unable):
+    assert class_of("eager", miss + UNABLE[unable]) == class_of("cold", miss) == MISSES[miss]
+    assert unable_to_compile(miss + UNABLE[unable]) == unable
+    assert unable_to_compile(miss) is None
+
+
+@pytest.mark.parametrize("unable", UNABLE)
+@pytest.mark.parametrize(
+    "reason", ["compiler caches", "SpeedupBelowMinimum: 0.9; onReject is Compile", "something new"]
+)
+def test_where_only_the_compiler_is_missing_that_is_the_class(reason, unable):
+    assert class_of("eager", reason + UNABLE[unable]) == unable
 
 
 def test_what_is_not_compiled_at_all(monkeypatch):

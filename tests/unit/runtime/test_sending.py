@@ -14,8 +14,10 @@ import pytest
 import torch
 
 from preheat_runtime import sending
+from preheat_runtime.fallback import EAGERLY, NO_COMPILER
 from preheat_runtime.report import Answer, Reporter
-from preheat_runtime.sending import MAX_WAITING, Sender
+from preheat_runtime.room import NO_ROOM
+from preheat_runtime.sending import MAX_RECORDS, MAX_WAITING, Sender
 from preheat_runtime.uncovered import Uncovered
 from preheat_runtime.variables import ENV_REPORTS_CA, ENV_REPORTS_TOKEN, ENV_REPORTS_URL
 
@@ -199,6 +201,27 @@ def test_counts_go_along_and_not_at_every_call(collector, environ):
     ]  # fmt: skip
 
 
+def test_counts_that_never_end_are_sent_once_in_their_time(collector, environ):
+    sender = Sender(environ, lambda: {"float32[2]": 1})  # another call has come each time it looks
+    sender.counted()
+    assert ended(sender)
+    sender.counted()
+    assert ended(sender)
+    assert len(collector.got) == 1
+
+
+def test_more_records_than_a_message_takes_go_in_several(collector, environ, monkeypatch):
+    monkeypatch.setattr(sending, "DELAY_SECONDS", 0.3)
+    sender = Sender(environ, Uncovered().take)
+    for number in range(MAX_WAITING):
+        sender.send({"n": number})
+    assert ended(sender)
+    messages = [[record["n"] for record in message["records"]] for *_, message in collector.got]
+    assert [number for message in messages for number in message] == list(range(MAX_WAITING))
+    assert max(map(len, messages)) == MAX_RECORDS
+    assert sender.dropped == 0
+
+
 def test_the_words_of_a_reason_stay_in_the_pod(collector, environ, capfd):
     reporter = Reporter(environ, manifest="sha256:1")
     reason = "no bucket answers this call: one: argument x: has shape (2, 64), compiled for (1, 64)"
@@ -309,6 +332,17 @@ def reporter_of(environ):
     return Reporter(environ | {"PREHEAT_LOG": "off"}, manifest=None)
 
 
+def test_what_the_log_says_of_shapes_is_not_sent_twice(collector, environ, monkeypatch):
+    monkeypatch.setattr(sending, "DELAY_SECONDS", 0.3)
+    reporter = reporter_of(environ)
+    for _ in range(4):
+        reporter.uncovered((torch.zeros(2),), {}, "main")
+    assert ended(reporter._sender)
+    assert [(message["records"], message["uncovered"]) for *_, message in collector.got] == [
+        ([], [{"shape": "float32[2]", "count": 4, "module": "main"}])
+    ]
+
+
 def test_shapes_go_with_their_module_and_with_how_many_calls_were_answered(collector, environ):
     reporter = reporter_of(environ)
     reporter.by_artifact += 7
@@ -330,9 +364,18 @@ def test_shapes_go_with_their_module_and_with_how_many_calls_were_answered(colle
         ("torch.compile was called with backend='eager'", False),
     ],
 )
-def test_what_the_machine_is_is_told_where_nothing_fits_it(collector, environ, reason, told):
+@pytest.mark.parametrize(
+    ("outcome", "more"),
+    [
+        ("cold", ""),
+        ("eager", f"; {NO_COMPILER}{EAGERLY}"),
+        ("eager", f"; {NO_ROOM}: /tmp is mounted noexec; x{EAGERLY}"),
+    ],
+    ids=["cold", "no compiler", "no room"],
+)
+def test_what_the_machine_is_is_told_where_nothing_fits_it(collector, environ, reason, told, outcome, more):
     reporter = reporter_of(environ)
-    reporter.answered(Answer(outcome="cold", reason=reason))
+    reporter.answered(Answer(outcome=outcome, reason=reason + more))
     assert ended(reporter._sender)
     message = collector.got[0][2]
     assert ("node" in message) is told

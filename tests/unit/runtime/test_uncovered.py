@@ -1,8 +1,10 @@
 """Calls are counted by shapes and dtypes, and by nothing else; in bounded memory."""
 
+import random
+
 import torch
 
-from preheat_runtime.uncovered import MAX_SHAPES, OTHERS, Uncovered, shape_of
+from preheat_runtime.uncovered import MAX_SHAPES, MAX_TOLD, OTHERS, Uncovered, shape_of
 
 
 def test_shapes_and_dtypes_in_order():
@@ -42,6 +44,34 @@ def test_ever_new_shapes_do_not_fill_the_memory():
     assert len(total) == MAX_SHAPES + 1
     assert total[OTHERS] == 50
     assert total["float32[0]"] == 2
+
+
+def told(counts, *sizes):
+    """What was worth telling in the course of these calls."""
+    return [counts.total() for size in sizes if counts.add((torch.zeros(size),), {})]
+
+
+def test_the_counts_are_told_when_one_has_doubled():
+    counts = Uncovered()
+    assert told(counts, *[2] * 100) == [{"float32[2]": 2**power} for power in range(1, 7)]
+    assert told(counts, 3) == [], "a single call is worth no bucket"
+    assert told(counts, *[3] * 3) == [{"float32[2]": 100, "float32[3]": count} for count in (2, 4)]
+    # Of the first, 100 were told with the second's.
+    assert told(counts, *[2] * 100) == [{"float32[2]": 200, "float32[3]": 4}]
+
+
+def test_what_was_told_last_is_more_than_half_of_what_came_more_than_once():
+    counts, last, draw = Uncovered(), {}, random.Random(7)
+    for _ in range(5000):
+        last = (told(counts, min(int(draw.expovariate(0.2)), 50)) or [last])[-1]
+        assert all(2 * last.get(shape, 0) > count for shape, count in counts.total().items() if count > 1)
+
+
+def test_however_many_come_the_counts_are_told_so_many_times():
+    counts = Uncovered()
+    # Each shape doubles six times, after the one before it.
+    sizes = [size for size in range(MAX_SHAPES) for _ in range(64)]
+    assert len(told(counts, *sizes, *sizes)) == MAX_TOLD
 
 
 def test_whose_calls_a_shape_is_of_is_known():
