@@ -19,7 +19,7 @@ from . import revision as revisions
 from .asked import module_of, off_reason, refused_arguments, refused_levers
 from .choosing import Choice, Chooser
 from .fallback import EAGERLY, Fallback
-from .locks import ForkLock
+from .locks import ForkLock, once, once_property
 from .reasons import ON_MISS_EAGER
 from .records import dataclass
 from .replacement import PreheatedModule, callable_for, is_preheated
@@ -45,14 +45,14 @@ class Session:
     serving: Serving
     verifier: Verifier
 
-    @functools.cached_property
+    @once_property
     def warm_reason(self) -> str | None:
         """Why compiler caches cannot be used, or None; the first look sets the process up to use them."""
         caches = [candidate for candidate in self.revision.candidates if candidate.kind == "caches"]
         return warm.prepare(caches, os.environ)
 
 
-@functools.lru_cache(maxsize=1)
+@once
 def session() -> Session:
     """Read what fetch brought; once in the life of a process."""
     revision = revisions.load(os.environ)
