@@ -39,9 +39,16 @@ def compiler_missing() -> bool:
 class Fallback:
     """The real `torch.compile`, made at the first call that needs it; eager where torch cannot compile."""
 
-    def __init__(self, make: Callable[[], Callable[..., Any]], eager: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Callable[..., Any]],
+        eager: Callable[..., Any],
+        failed: Callable[[str, Exception], None],
+    ) -> None:
+        """`failed` is told what fails of ours; torch is then asked as if nothing were known."""
         self._make = make
         self.eager = eager
+        self._failed = failed
         self._lock = ForkLock()
         self._compiled: Callable[..., Any] | None = None
         self._looked = False
@@ -51,7 +58,10 @@ class Fallback:
     def unable(self) -> str | None:
         """Why torch cannot compile in this pod, in words, so that calls go to eager; None as long as it can."""
         if not self._looked:
-            self._unable = NO_COMPILER if compiler_missing() else room.find(os.environ)
+            try:
+                self._unable = NO_COMPILER if compiler_missing() else room.find(os.environ)
+            except Exception as error:
+                self._failed("whether torch can compile here was not found out", error)
             self._looked = True
         return self._unable
 
@@ -70,10 +80,18 @@ class Fallback:
         try:
             return self.compiled(*args, **kwargs)
         except Exception as error:
-            self._unable = _why_not_here(error)
-            if self._unable is None:
+            why = self._why_not_here(error)
+            if why is None:
                 raise
+            self._unable = why
         return self.eager(*args, **kwargs)
+
+    def _why_not_here(self, raised: Exception) -> str | None:
+        try:
+            return _why_not_here(raised)
+        except Exception as error:  # what was raised may be of the user's making, down to its words
+            self._failed("what torch raised was not understood", error)
+            return None
 
 
 def _why_not_here(error: BaseException) -> str | None:
@@ -95,10 +113,12 @@ def _why_not_here(error: BaseException) -> str | None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and what it came from."""
-    while error is not None:
+    """An error, and what it came from; `raise error from error` makes it come from itself."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         yield error
         inner = getattr(error, "inner_exception", None)
         if isinstance(inner, BaseException):
             yield inner
-        error = error.__cause__ or error.__context__
+        error = error.__context__ if error.__cause__ is None else error.__cause__

@@ -8,6 +8,8 @@ resnet18's first answer had it each time. Nothing of ours is garbage; what the u
 from __future__ import annotations
 
 import gc
+import os
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,10 +20,27 @@ if TYPE_CHECKING:
 @contextmanager
 def not_collected() -> Iterator[None]:
     """Inside, no collection begins by itself; where somebody has switched them off, they stay off."""
-    was_enabled = gc.isenabled()
+    if not gc.isenabled():
+        yield
+        return
+    thread = threading.get_ident()
+    _inside.add(thread)
     gc.disable()
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        gc.enable()
+        _inside.discard(thread)
+
+
+def _enter_child() -> None:
+    """Whoever switched them off is not in this process, unless it is the one that forked."""
+    others = _inside - {threading.get_ident()}
+    if others:
+        _inside.difference_update(others)
+        gc.enable()
+
+
+#: The threads that have switched them off, and will switch them on.
+_inside: set[int] = set()
+os.register_at_fork(after_in_child=_enter_child)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # `variables` has these names too, as a unit test holds; to import it would be one file more to read in every process.
 ENV_DIR, ENV_WORK_DIR, ENV_LOG, ENV_DISABLE = "PREHEAT_DIR", "PREHEAT_WORK_DIR", "PREHEAT_LOG", "PREHEAT_DISABLE"
 
+#: What is said where torch.compile has to do alone.
+WITHOUT = "torch.compile goes on without Preheat"
+
 
 def autoload() -> None:
     """Put Preheat in front of `torch.compile`. Does nothing without PREHEAT_DIR or with PREHEAT_DISABLE; never raises."""
@@ -30,7 +33,7 @@ def autoload() -> None:
             _install(sys.modules["torch"])
             _say_that_it_is_there(os.environ)
     except Exception as error:
-        _complain("the hook failed", error)
+        complain("the hook failed", error)
 
 
 def _install(torch: Any) -> None:
@@ -44,11 +47,11 @@ def _install(torch: Any) -> None:
         if model is None or args:
             return real(model, *args, **kwargs)
         try:
-            served = _serve().serve(real, model, kwargs)
+            serve = _serve().serve
         except Exception as error:
-            _complain("torch.compile goes on without Preheat", error)
-            served = None
-        return real(model, **kwargs) if served is None else served
+            complain(WITHOUT, error)
+            serve = None
+        return real(model, **kwargs) if serve is None else serve(real, model, kwargs)
 
     compile._preheat = True  # type: ignore[attr-defined]
     torch.compile = compile
@@ -75,7 +78,25 @@ def _say_that_it_is_there(environ: Mapping[str, str]) -> None:
         sys.stderr.write(f'{{"logger": "preheat", "event": "preheat-loaded", "pid": {os.getpid()}}}\n')
 
 
-def _complain(what: str, error: Exception) -> None:
-    # The reporter may be what failed; a plain line must do.
-    if os.environ.get(ENV_LOG, "json") != "off" and sys.stderr is not None:
+def complain(what: str, error: Exception, reporter: Any = None) -> None:
+    """Report a fault of Preheat's own as everything is reported; `reporter` is the process's unless given. Never raises."""
+    try:
+        if reporter is None:
+            from .report import of_this_process
+
+            reporter = of_this_process()
+        reporter.failed(what, error)
+    except Exception:
+        with contextlib.suppress(Exception):  # a closed stream: nobody is there to be told
+            _complain_plainly(what, error)
+
+
+def _complain_plainly(what: str, error: Exception) -> None:
+    """The reporter may be what failed; a plain line must do, once for each kind in a process."""
+    kind = os.getpid(), what, type(error).__name__
+    if kind not in _complaints and os.environ.get(ENV_LOG, "json") != "off" and sys.stderr is not None:
+        _complaints.add(kind)
         sys.stderr.write(f"preheat: {what}: {type(error).__name__}: {error}\n")
+
+
+_complaints: set[tuple[int, str, str]] = set()

@@ -15,7 +15,6 @@ import torch
 from .bind import BoundCode, BoundPackage, Code, Mismatch, grad_reason, process_reason
 from .calls import Matcher
 from .identity import OURS
-from .native import NativeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -94,16 +93,15 @@ class _Region:
         return tensors if isinstance(tensors, str) else grad_reason(self._state, tensors) or tensors
 
     def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        tensors = self.check(args, kwargs)
-        if isinstance(tensors, str):
-            self._package.missed.setdefault(self._path, tensors)
-            return self._block._call_impl(*args, **kwargs)
         try:
-            return self._run(tensors)
-        except (NativeError, Mismatch) as error:
+            tensors = self.check(args, kwargs)
+            if not isinstance(tensors, str):
+                return self._run(tensors)
+            self._package.missed.setdefault(self._path, tensors)
+        except Exception as error:  # whatever it is, nothing but our own code has run
             self._broken = f"{type(error).__name__}: {error}"[:300]
             self._package.missed[self._path] = self._broken
-            return self._block._call_impl(*args, **kwargs)
+        return self._block._call_impl(*args, **kwargs)
 
 
 class RegionalPackage:

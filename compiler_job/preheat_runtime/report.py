@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .locks import ForkLock
+from .locks import ForkLock, once
 from .records import dataclass
 from .variables import ENV_LOG, ENV_MODEL, ENV_REPORTS_URL, ENV_WORK_DIR
 
@@ -81,7 +81,7 @@ class Reporter:
         self._silent = environ.get(ENV_LOG, "json") == "off"
         work = environ.get(ENV_WORK_DIR)
         self._file = Path(work) / "reports.jsonl" if work else None
-        self._manifest = manifest
+        self.manifest = manifest
         self._lock = ForkLock()
         self._begin()
         self._sender = self._sender_for(environ)
@@ -240,7 +240,7 @@ class Reporter:
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "pid": os.getpid(),
             "model": self._model,
-            "manifest": self._manifest,
+            "manifest": self.manifest,
             **fields,
         }
         line = json.dumps(record) + "\n"
@@ -252,6 +252,12 @@ class Reporter:
         file = self._file
         if file is not None:
             _quietly(lambda: _append(file, line))
+
+
+@once
+def of_this_process() -> Reporter:
+    """The one reporter of a process, also where nothing else of Preheat can be had; `session` tells it the manifest."""
+    return Reporter(os.environ, manifest=None)
 
 
 def _class_of(outcome: str, reason: str) -> str:

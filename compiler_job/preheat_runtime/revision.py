@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .fingerprint import Fingerprint, reasons_against
+from .locks import once_property
 from .manifest import Manifest, ManifestError, digest_of
 from .package import TARGET_FILE, Target
 from .records import dataclass
@@ -32,7 +32,7 @@ class Candidate:
     directory: Path
     fingerprint: Fingerprint
 
-    @cached_property
+    @once_property
     def target(self) -> Target:
         """The contract. Raises TargetUnreadable."""
         return Target.read(self.directory / TARGET_FILE)

@@ -7,11 +7,12 @@ Preheat's own volume can be written and may hold programs, so what no package an
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .variables import ENV_WORK_DIR
 
@@ -65,11 +66,16 @@ def is_torchs_own(folder: str) -> bool:
     work = os.environ.get(ENV_WORK_DIR)
     if work and Path(folder) == Path(work, _OURS):
         return True
-    utils = sys.modules.get("torch._inductor.runtime.cache_dir_utils")
+    utils = imported("torch._inductor.runtime.cache_dir_utils")
     if utils is None or _temporary() is None:
         return False
     default = Path(utils.default_cache_dir())
     return Path(folder) in (default, default / "triton")
+
+
+def imported(name: str) -> Any:
+    """A module that this process has imported, or None; one that another thread is importing just now, once it is whole."""
+    return importlib.import_module(name) if name in sys.modules else None
 
 
 def unusable(folder: Path) -> str | None:

@@ -10,7 +10,7 @@ import functools
 import os
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -19,21 +19,26 @@ from . import revision as revisions
 from .asked import module_of, off_reason, refused_arguments, refused_levers
 from .choosing import Choice, Chooser
 from .fallback import EAGERLY, Fallback
-from .locks import ForkLock
+from .hook import WITHOUT, complain
+from .locks import ForkLock, once, once_property
 from .reasons import ON_MISS_EAGER
 from .records import dataclass
 from .replacement import PreheatedModule, callable_for, is_preheated
-from .report import Answer, Reporter
+from .report import Answer, of_this_process
 from .verify import Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from .policy import Serving
+    from .report import Reporter
     from .revision import Candidate, Revision
     from .steady import Steady
 
+T = TypeVar("T")
+_POLICY = "the policy of serving"
 _FIRST = "its first answer is not timed"
+_NOT_COUNTED = "what the compiler caches held was not counted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,31 +50,50 @@ class Session:
     serving: Serving
     verifier: Verifier
 
-    @functools.cached_property
+    @once_property
     def warm_reason(self) -> str | None:
         """Why compiler caches cannot be used, or None; the first look sets the process up to use them."""
         caches = [candidate for candidate in self.revision.candidates if candidate.kind == "caches"]
         return warm.prepare(caches, os.environ)
 
 
-@functools.lru_cache(maxsize=1)
+@once
 def session() -> Session:
     """Read what fetch brought; once in the life of a process."""
-    revision = revisions.load(os.environ)
-    reporter = Reporter(os.environ, manifest=revision.manifest)
-    serving, odd = policy.read(os.environ)
+    reporter = of_this_process()
+    try:
+        revision = revisions.load(os.environ)
+    except Exception as error:
+        complain("the revision was not read", error, reporter)
+        revision = revisions.Revision(manifest=None, candidates=(), reason=_words(error))
+    reporter.manifest = revision.manifest
+    try:
+        serving, odd = policy.read(os.environ)
+    except Exception as error:
+        complain(_POLICY, error, reporter)
+        serving, odd = policy.Serving(), None
     if odd is not None:
-        reporter.failed("the policy of serving", ValueError(odd))
+        complain(_POLICY, ValueError(odd), reporter)
     return Session(revision=revision, reporter=reporter, serving=serving, verifier=Verifier(serving.verify, reporter))
 
 
 def serve(real: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> Any:
-    """The object to return from `torch.compile(model, **arguments)`, or None when the real one shall answer."""
+    """What `torch.compile(model, **arguments)` returns. Raises only what `real`, the real one, raises."""
+    try:
+        made, model = _made(real, model, arguments)
+    except Exception as error:
+        complain(WITHOUT, error)
+        made = None
+    return real(model, **arguments) if made is None else made
+
+
+def _made(real: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> tuple[Any, Any]:
+    """What to return; None where the real one shall be asked, and of what."""
     if torch.compiler.is_compiling():
-        return None
+        return None, model
     for compiled in (model, getattr(model, "__self__", None)):
         if is_preheated(compiled) and compiled.__dict__["_preheat_arguments"] == arguments:
-            return model
+            return model, model
     # With other arguments, what was compiled already is compiled anew, as torch does with its own.
     model = model._orig_mod if is_preheated(model) else model
     module = module_of(model)
@@ -77,7 +101,7 @@ def serve(real: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> An
     reason: str | None = "it is not a module's own call, and artifacts are of modules"
     if module is not None:
         if type(module).__module__.startswith("torch._dynamo") or is_preheated(module):
-            return None
+            return None, model
         reason = refused_arguments(arguments)
         if reason is None and shared.serving.on_miss == "Compile":
             reason = refused_levers(arguments, shared.revision.candidates)
@@ -86,9 +110,9 @@ def serve(real: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> An
         if shared.revision.candidates or module is not None:
             name = getattr(model, "__qualname__", type(model).__qualname__)
             shared.reporter.answered(Answer(outcome="cold", reason=str(reason), class_name=name))
-        return real(model, **arguments)
+        return None, model
     server = Server(module, functools.partial(real, model), model, arguments, shared)
-    return PreheatedModule(module, server, arguments) if module is model else callable_for(server, model)
+    return PreheatedModule(module, server, arguments) if module is model else callable_for(server, model), model
 
 
 class Server:
@@ -105,7 +129,7 @@ class Server:
         """`compile_` is the real torch.compile of the model, `arguments` what the user called it with."""
         self._compile = compile_
         self._arguments = arguments
-        self.fallback = Fallback(lambda: compile_(**arguments), eager)
+        self.fallback = Fallback(lambda: compile_(**arguments), eager, self._failed)
         self._as_made: dict[Candidate, Fallback] = {}
         self._module = module
         self._session = shared
@@ -129,15 +153,19 @@ class Server:
                 users_code = package.runs_the_module
                 result = package.answer(choice.tensors, args, kwargs)
                 users_code = False
-                if package.missed:
-                    path, why = next(iter(package.missed.items()))
-                    choice = replace(choice, reason=f"package, but not of region {path}: {why}"[:600])
-                if checked is not None:
-                    call, checked = checked, None
-                    result, wrong = call.compared(result)
-                    choice = choice if wrong is None else replace(choice, outcome="eager", reason=wrong)
-                elif choice.check is None:
-                    self._time(choice.candidate, begin)
+                # The answer is there: whatever fails from here on is said, and no call is made twice for it.
+                try:
+                    if package.missed:
+                        path, why = next(iter(package.missed.items()))
+                        choice = replace(choice, reason=f"package, but not of region {path}: {why}"[:600])
+                    if checked is not None:
+                        call, checked = checked, None
+                        result, wrong = call.compared(result)
+                        choice = choice if wrong is None else replace(choice, outcome="eager", reason=wrong)
+                    elif choice.check is None:
+                        self._time(choice.candidate, begin)
+                except Exception as error:
+                    self._failed("what became of an answer was not found out", error)
                 self._report(choice, args, kwargs, begin)
                 return result
         except Exception as error:  # whatever it is, torch can still answer
@@ -145,8 +173,8 @@ class Server:
                 raise  # it would do the same again, with all that it did before
             if candidate is not None:
                 self.chooser.failed(candidate)
-            self._session.reporter.failed("the package was not used", error)
-            choice = Choice(outcome="cold", reason=f"Preheat failed: {type(error).__name__}: {error}"[:300])
+            self._failed("the package was not used", error)
+            choice = Choice(outcome="cold", reason=_words(error))
         finally:
             if checked is not None:
                 checked.forget()
@@ -163,6 +191,7 @@ class Server:
         if steady is None:
             return
         if isinstance(steady, str):
+            self._steady[candidate] = None  # should that fail, it is not tried at each call
             # Not with the first answer, which imports nothing that it does not need.
             from .steady import steady_of
 
@@ -185,17 +214,31 @@ class Server:
         if choice.outcome == "eager":
             result = self.fallback.eager(*args, **kwargs)
         else:
-            counter = warm.HitCounter()
-            fallback = self._fallback_of(choice)
+            warmly = choice.outcome == "warm"
+            counter = self._ours(_NOT_COUNTED, warm.HitCounter, None) if warmly else None
+            fallback = self._ours(
+                "the settings of the compiler caches", lambda: self._fallback_of(choice), self.fallback
+            )
             result = fallback(args, kwargs)
             if fallback.unable is not None:
                 choice = replace(choice, outcome="eager", reason=f"{choice.reason}; {fallback.unable}{EAGERLY}")
-            elif choice.outcome == "warm" and counter.missed():
+            elif counter is not None and self._ours(_NOT_COUNTED, counter.missed, 0):
                 choice = Choice(
                     outcome="cold", reason="the compiler caches did not hold it", candidate=choice.candidate
                 )
         self._report(choice, args, kwargs, begin)
         return result
+
+    def _ours(self, what: str, do: Callable[[], T], otherwise: T) -> T:
+        """What `do` gives, which is no code of torch's or the user's; where it fails that is said, and it is `otherwise`."""
+        try:
+            return do()
+        except Exception as error:
+            self._failed(what, error)
+            return otherwise
+
+    def _failed(self, what: str, error: Exception) -> None:
+        complain(what, error, self._session.reporter)
 
     def _fallback_of(self, choice: Choice) -> Fallback:
         """torch's own compile; where caches shall be found, with the settings that are part of their keys."""
@@ -205,36 +248,45 @@ class Server:
         with self._lock:
             if candidate not in self._as_made:
                 arguments = candidate.target.levers.arguments(self._arguments)
-                self._as_made[candidate] = Fallback(lambda: self._compile(**arguments), self.fallback.eager)
+                self._as_made[candidate] = Fallback(
+                    lambda: self._compile(**arguments), self.fallback.eager, self._failed
+                )
             return self._as_made[candidate]
 
     def _report(self, choice: Choice, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float) -> None:
-        """Count a call that no bucket is for, and say how a call was answered unless that was said before."""
-        if choice.uncovered:
-            fitting = self.chooser.fitting
-            self._session.reporter.uncovered(args, kwargs, fitting[0].candidate.entry.module if fitting else None)
-        elif choice.outcome in ("hot", "warm"):
-            self._session.reporter.by_artifact += 1
-        key = _key(choice)
-        if key in self._said:
-            return
-        now = time.perf_counter()
-        entry = choice.candidate.entry if choice.candidate is not None else None
-        if len(self._said) < 1000:
-            self._said.add(key)
-        self._session.reporter.answered(
-            Answer(
-                outcome=choice.outcome,
-                reason=choice.reason,
-                module=entry.module if entry else None,
-                bucket=entry.bucket if entry else None,
-                hardware=entry.hardware if entry else None,
-                class_name=type(self._module).__qualname__,
-                size=choice.candidate.size if choice.candidate is not None else None,
-                first_answer_seconds=now - begin,
-                since_compile_seconds=now - self._created,
+        """Count a call that no bucket is for, and say how a call was answered unless that was said before. Never raises."""
+        try:
+            if choice.uncovered:
+                fitting = self.chooser.fitting
+                self._session.reporter.uncovered(args, kwargs, fitting[0].candidate.entry.module if fitting else None)
+            elif choice.outcome in ("hot", "warm"):
+                self._session.reporter.by_artifact += 1
+            key = _key(choice)
+            if key in self._said:
+                return
+            now = time.perf_counter()
+            entry = choice.candidate.entry if choice.candidate is not None else None
+            if len(self._said) < 1000:
+                self._said.add(key)
+            self._session.reporter.answered(
+                Answer(
+                    outcome=choice.outcome,
+                    reason=choice.reason,
+                    module=entry.module if entry else None,
+                    bucket=entry.bucket if entry else None,
+                    hardware=entry.hardware if entry else None,
+                    class_name=type(self._module).__qualname__,
+                    size=choice.candidate.size if choice.candidate is not None else None,
+                    first_answer_seconds=now - begin,
+                    since_compile_seconds=now - self._created,
+                )
             )
-        )
+        except Exception as error:
+            self._failed("an answer was not reported", error)
+
+
+def _words(error: Exception) -> str:
+    return f"Preheat failed: {type(error).__name__}: {error}"[:300]
 
 
 def _key(choice: Choice) -> tuple[int, str, str, Candidate | None]:

@@ -20,7 +20,7 @@ from . import vector
 from .allocator import keep_freed_memory
 from .environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
 from .fingerprint import CPU_CLASSES, NATIVE, needed_isa
-from .room import is_torchs_own
+from .room import imported, is_torchs_own
 from .variables import ENV_WORK_DIR
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
     os.environ.update(wanted)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
-    _set_imported(sys.modules.get("torch._inductor.config"), isa)
+    _set_imported(imported("torch._inductor.config"), isa)
     settle(isa)
     return None
 
@@ -109,8 +109,9 @@ class HitCounter:
 
     @staticmethod
     def _misses() -> int:
-        utils = sys.modules.get("torch._dynamo.utils")
-        return int(utils.counters["inductor"]["fxgraph_cache_miss"]) if utils is not None else 0
+        # Another thread may be importing it just now: with what is not there yet nothing was compiled.
+        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+        return 0 if counters is None else int(counters["inductor"]["fxgraph_cache_miss"])
 
     def missed(self) -> int:
         """How many graphs had to be compiled."""

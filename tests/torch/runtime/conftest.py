@@ -18,7 +18,7 @@ import torch
 import emulation
 import kept
 from preheat_compiler.package import DimRange, ExampleCall, build_package, describe_target
-from preheat_runtime import examine, fingerprint, native, serve, verify
+from preheat_runtime import examine, fingerprint, native, report, serve, verify
 from preheat_runtime import package as contract
 from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
 from preheat_runtime.manifest import File, Manifest, Piece, Target
@@ -223,11 +223,17 @@ def pod(tmp_path):
     return Pod(root=tmp_path / "preheat")
 
 
+def forget_the_process():
+    """As in a new process, which reads its environment."""
+    serve.session.cache_clear()
+    report.of_this_process.cache_clear()
+
+
 class Compiled:
     """What torch.compile returned, who answered each call, and the lines that were logged."""
 
     def __init__(self, capfd, monkeypatch, pod):
-        serve.session.cache_clear()
+        forget_the_process()
         monkeypatch.setenv("PREHEAT_DIR", str(pod.root))
         monkeypatch.delenv("PREHEAT_WORK_DIR", raising=False)
         monkeypatch.setattr("atexit.register", lambda function: None)
@@ -242,8 +248,7 @@ class Compiled:
 
             return compiled
 
-        served = serve.serve(real, model, arguments)
-        return real(model, **arguments) if served is None else served
+        return serve.serve(real, model, arguments)
 
     @property
     def lines(self):
@@ -268,7 +273,7 @@ def compiled(capfd, monkeypatch, pod):
     made = Compiled(capfd, monkeypatch, pod)
     yield made
     made.wait()  # nothing is registered that would stop a check at the process's end
-    serve.session.cache_clear()
+    forget_the_process()
 
 
 @pytest.fixture

@@ -49,6 +49,7 @@ class Torch:
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
         self.compiled = self.called = 0
+        self.faults: list[tuple[str, str]] = []
 
     def make(self) -> Any:
         self.compiled += 1
@@ -61,7 +62,10 @@ class Torch:
         return f"compiled {x}"
 
     def fallback(self) -> Fallback:
-        return Fallback(self.make, lambda x: f"eager {x}")
+        return Fallback(self.make, lambda x: f"eager {x}", self._failed)
+
+    def _failed(self, what: str, error: Exception) -> None:
+        self.faults.append((what, type(error).__name__))
 
 
 @pytest.mark.usefixtures("able")
@@ -161,6 +165,56 @@ def test_what_is_known_before_is_not_tried(
     assert answers((1,), {}) == "eager 1"
     assert answers.unable == why
     assert torch.compiled == 0
+
+
+@pytest.mark.usefixtures("able")
+def test_whether_torch_can_compile_cannot_be_found_out_so_torch_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> None:
+        raise os_error(errno.EMFILE)
+
+    monkeypatch.setattr(room, "find", broken)
+    torch = Torch()
+    answers = torch.fallback()
+    assert [answers((x,), {}) for x in (1, 2)] == ["compiled 1", "compiled 2"]
+    assert answers.unable is None
+    assert torch.faults == [("whether torch can compile here was not found out", "OSError")]
+
+
+class Wordless(BackendCompilerFailed):
+    """Of somebody's making: it has no words, and what is inside cannot be had."""
+
+    @property
+    def inner_exception(self) -> Exception:
+        raise KeyError("inner")
+
+    @inner_exception.setter
+    def inner_exception(self, _: object) -> None:
+        pass
+
+    def __str__(self) -> str:
+        raise KeyError("words")
+
+
+@pytest.mark.usefixtures("able")
+def test_an_error_that_cannot_be_looked_into_is_raised_as_it_is() -> None:
+    raised_by_torch = Wordless()
+    torch = Torch(raised_by_torch)
+    with pytest.raises(Wordless) as raised:
+        torch.fallback()((1,), {})
+    assert raised.value is raised_by_torch
+    assert raised_by_torch.__context__ is None
+    assert torch.called == 1
+    assert torch.faults == [("what torch raised was not understood", "KeyError")]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.usefixtures("able")
+def test_an_error_that_comes_from_itself_is_looked_at_once() -> None:
+    error = ValueError("of the user's forward")
+    error.__cause__ = error  # raise error from error
+    with pytest.raises(ValueError, match="of the user") as raised:
+        Torch(error).fallback()((1,), {})
+    assert raised.value is error
 
 
 def test_the_compiler_is_looked_for_where_inductor_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -2,8 +2,10 @@
 
 import contextlib
 import gc
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -49,3 +51,33 @@ def test_the_setting_is_as_before(enabled):
         assert gc.isenabled() is enabled
     finally:
         gc.enable()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_that_is_forked_meanwhile_collects_unless_it_is_inside_itself():
+    begun, go = threading.Event(), threading.Event()
+
+    def prepare():
+        with not_collected():
+            begun.set()
+            go.wait(60)
+
+    def in_a_child():
+        child = os.fork()
+        if child == 0:
+            os._exit(gc.isenabled())
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    with not_collected():
+        assert in_a_child() == 0
+    thread = threading.Thread(target=prepare)
+    thread.start()
+    try:
+        assert begun.wait(60)
+        assert not gc.isenabled()
+        assert in_a_child() == 1, "nobody is there who would switch it on again"
+        assert not gc.isenabled()
+    finally:
+        go.set()
+        thread.join(60)
+    assert gc.isenabled()

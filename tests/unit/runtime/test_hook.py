@@ -1,5 +1,7 @@
 """The hook puts one function in front of torch.compile, says once that it is there, and survives everything."""
 
+import contextlib
+import io
 import json
 import os
 import sys
@@ -7,7 +9,7 @@ import types
 
 import pytest
 
-from preheat_runtime import hook, variables
+from preheat_runtime import hook, report, variables
 
 
 @pytest.fixture
@@ -22,10 +24,34 @@ def torch(monkeypatch, tmp_path):
     return fake
 
 
+@pytest.fixture(autouse=True)
+def reporter(monkeypatch):
+    """Each test is a process of its own, with a reporter of its own."""
+    monkeypatch.setattr("atexit.register", lambda function: None)
+    monkeypatch.setattr(hook, "_complaints", set())
+    report.of_this_process.cache_clear()
+    yield
+    report.of_this_process.cache_clear()
+
+
 def install(monkeypatch, serve):
     monkeypatch.setitem(sys.modules, "preheat_runtime.serve", types.SimpleNamespace(serve=serve))
     monkeypatch.setattr("preheat_runtime.serve", sys.modules["preheat_runtime.serve"], raising=False)
     hook.autoload()
+
+
+def without_the_rest(monkeypatch):
+    """The rest of the runtime cannot be imported."""
+
+    def broken():
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(hook, "_serve", broken)
+    hook.autoload()
+
+
+def events(text):
+    return [json.loads(line) for line in text.splitlines() if "preheat-loaded" not in line]
 
 
 def test_what_serve_returns_is_returned(torch, monkeypatch):
@@ -33,19 +59,88 @@ def test_what_serve_returns_is_returned(torch, monkeypatch):
     assert torch.compile("m", mode="default") == ("served", "m", {"mode": "default"})
 
 
-def test_none_means_the_real_one(torch, monkeypatch):
+def test_a_decorator_with_arguments_is_torchs(torch, monkeypatch):
     install(monkeypatch, lambda real, model, arguments: None)
-    assert torch.compile("m", mode="x") == ("real", "m", {"mode": "x"})
     assert torch.compile(mode="x") == ("real", None, {"mode": "x"})
 
 
-def test_a_failure_is_said_and_the_real_one_answers(torch, monkeypatch, capsys):
-    def broken(real, model, arguments):
-        raise RuntimeError("broken")
+def test_what_torch_raises_is_raised_and_torch_is_not_asked_again(torch, monkeypatch, capsys):
+    calls = []
 
-    install(monkeypatch, broken)
+    def refused(model, **arguments):
+        calls.append(model)
+        raise RuntimeError("no such mode")
+
+    monkeypatch.setattr(torch, "compile", refused)
+    install(monkeypatch, lambda real, model, arguments: real(model, **arguments))
+    with pytest.raises(RuntimeError, match="no such mode"):
+        torch.compile("m", mode="x")
+    assert calls == ["m"]
+    assert capsys.readouterr().err == "", "it is no fault of ours"
+
+
+def test_a_fault_is_said_once_as_everything_is_and_torch_answers(torch, work, monkeypatch, capsys):
+    without_the_rest(monkeypatch)
+    for number in range(3):  # blocks of a model, each compiled on its own
+        assert torch.compile(number) == ("real", number, {})
+    (said,) = events(capsys.readouterr().err)
+    assert (said["event"], said["logger"], said["manifest"]) == ("preheat-error", "preheat", None)
+    assert said["reason"] == "torch.compile goes on without Preheat: OSError: too many open files"
+    assert [json.loads(line) for line in (work / "reports.jsonl").read_text().splitlines()] == [said]
+
+
+def test_a_fault_is_counted_where_reports_are_taken(torch, monkeypatch, tmp_path):
+    sent = []
+    monkeypatch.setenv("PREHEAT_REPORTS_URL", "https://127.0.0.1:9")
+    monkeypatch.setenv("PREHEAT_REPORTS_TOKEN", str(tmp_path / "token"))
+    monkeypatch.setattr("preheat_runtime.sending.Sender.send", lambda self, record: sent.append(record))
+    without_the_rest(monkeypatch)
+    for _ in range(3):
+        torch.compile("m")
+    assert sent == [{"event": "preheat-error"}]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_says_its_own(torch, work, monkeypatch):
+    without_the_rest(monkeypatch)
+    torch.compile("m")
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            torch.compile("m")
+            torch.compile("m")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    said = [json.loads(line) for line in (work / "reports.jsonl").read_text().splitlines()]
+    assert [line["pid"] for line in said] == [os.getpid(), child]
+
+
+def test_a_reporter_that_fails_too_leaves_a_plain_line(torch, work, monkeypatch, capsys):
+    def broken(*_, **__):
+        raise OSError("nothing can be opened")
+
+    monkeypatch.setattr(report, "Reporter", broken)
+    without_the_rest(monkeypatch)
+    for _ in range(3):
+        assert torch.compile("m") == ("real", "m", {})
+    said = [line for line in capsys.readouterr().err.splitlines() if "preheat-loaded" not in line]
+    assert said == ["preheat: torch.compile goes on without Preheat: OSError: too many open files"]
+
+
+@pytest.mark.parametrize("reporter_too", [False, True])
+def test_a_closed_stream_ends_no_import_of_torch_and_no_compile(torch, monkeypatch, reporter_too):
+    def broken(*_):
+        raise OSError("broken")
+
+    closed = io.StringIO()
+    closed.close()
+    if reporter_too:
+        monkeypatch.setattr(report.Reporter, "failed", broken)
+    monkeypatch.setattr(sys, "stderr", closed)
+    without_the_rest(monkeypatch)
     assert torch.compile("m") == ("real", "m", {})
-    assert "broken" in capsys.readouterr().err
+    monkeypatch.setattr(hook, "_install", broken)
+    hook.autoload()
 
 
 def test_twice_is_once(torch, monkeypatch):
@@ -68,7 +163,9 @@ def test_a_torch_without_compile_is_no_error(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())
     monkeypatch.setenv("PREHEAT_DIR", str(tmp_path))
     hook.autoload()
-    assert "the hook failed" in capsys.readouterr().err
+    (said,) = events(capsys.readouterr().err)
+    assert said["event"] == "preheat-error"
+    assert said["reason"].startswith("the hook failed: AttributeError")
 
 
 def test_the_names_it_reads_are_those_that_others_write():

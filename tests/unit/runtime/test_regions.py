@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from preheat_runtime.calls import Matcher
 from preheat_runtime.levers import Levers
+from preheat_runtime.native import NativeError
 from preheat_runtime.package import CallSpec, TensorSpec
 from preheat_runtime.regions import _Region
 
@@ -127,3 +128,42 @@ def test_autocast_must_be_as_it_was_compiled():
 def test_a_broken_region_stays_out(region):
     region._broken = "it failed"
     assert not answers(region)
+
+
+class Block(torch.nn.Module):
+    """A region as it runs without code."""
+
+    def forward(self, x):
+        return "as it is"
+
+
+@pytest.mark.parametrize("part", ["match", "run"])
+@pytest.mark.parametrize("error", [OSError("too many open files"), NativeError("no memory")], ids=repr)
+def test_whatever_fails_of_ours_the_region_runs_as_it_is_and_is_noted(part, error):
+    asked = []
+
+    def broken(*_):
+        asked.append(part)
+        raise error
+
+    code = SimpleNamespace(**{"match": lambda *_: [X], "run": lambda _: "code", part: broken})
+    package = SimpleNamespace(state=SimpleNamespace(requires_grad=False), levers=Levers(), missed={})
+    region = _Region(code, Block(), "part", package)
+    assert [region((X,), {}) for _ in range(3)] == ["as it is"] * 3
+    assert package.missed == {"part": f"{type(error).__name__}: {error}"}
+    assert asked == [part], "it is not tried again"
+
+
+def test_what_the_region_itself_raises_is_raised_and_nothing_of_ours_with_it():
+    class Failing(torch.nn.Module):
+        def forward(self, x):
+            raise KeyError("of the user")
+
+    def broken(*_):
+        raise NativeError("no memory")
+
+    package = SimpleNamespace(state=SimpleNamespace(requires_grad=False), levers=Levers(), missed={})
+    region = _Region(SimpleNamespace(match=lambda *_: [X], run=broken), Failing(), "part", package)
+    with pytest.raises(KeyError, match="of the user") as raised:
+        region((X,), {})
+    assert raised.value.__context__ is None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import tempfile
+import threading
 import types
 from typing import TYPE_CHECKING
 
@@ -150,3 +152,21 @@ def test_what_makes_a_folder_unusable(pod: Pod, monkeypatch: pytest.MonkeyPatch)
     assert room.unusable(pod.tmp / "none") == f"{pod.tmp / 'none'}: No such file or directory"
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert room.unusable(pod.tmp) == f"{pod.tmp} cannot be written to"
+
+
+def test_a_module_that_another_thread_imports_just_now_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import held\nheld.begun.set()\nheld.go.wait(60)\nwhole = True\n")
+    held = types.SimpleNamespace(begun=threading.Event(), go=threading.Event())
+    monkeypatch.setitem(sys.modules, "held", held)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert room.imported("slow_to_import") is None, "it is not imported for our sake"
+    importer = threading.Thread(target=importlib.import_module, args=("slow_to_import",))
+    importer.start()
+    assert held.begun.wait(60)
+    assert not hasattr(sys.modules["slow_to_import"], "whole")
+    threading.Timer(0.2, held.go.set).start()
+    assert room.imported("slow_to_import").whole
+    importer.join(60)
+    monkeypatch.delitem(sys.modules, "slow_to_import")

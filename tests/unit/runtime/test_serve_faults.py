@@ -1,0 +1,279 @@
+"""Whatever fails of ours, the call is answered once and as torch answers it; what torch or the user's code raises is raised."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import threading
+import types
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from preheat_runtime import choosing, fallback, hook, policy, report, revision, room, serve, warm
+from preheat_runtime.choosing import Choice
+from preheat_runtime.policy import NotServed
+from together import THREADS, at_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+X = torch.zeros(2)
+
+
+class Net(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> str:
+        return "eager"
+
+
+class Candidate:
+    """An artifact's, as far as it is looked at when it answers."""
+
+    entry = types.SimpleNamespace(module="main", bucket="one", hardware="cpu", figures={})
+    target = types.SimpleNamespace(levers=types.SimpleNamespace(plain=True))
+    size = 1
+
+
+class Package:
+    """Answers, and counts how often it is asked."""
+
+    runs_the_module = False
+
+    def __init__(self) -> None:
+        self.missed: dict[str, str] = {}
+        self.asked = 0
+
+    def answer(self, *_: object) -> str:
+        self.asked += 1
+        return "package"
+
+
+class Torch:
+    """`torch` as the hook finds it, in a pod whose revision is not there."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str], work: Path) -> None:
+        self._capfd, self._work = capfd, work
+        self.compiled = self.asked = 0
+        self.error: Exception | None = None
+
+    def compile(self, model: Any, **arguments: Any) -> Callable[..., str]:
+        self.compiled += 1
+        if arguments.get("mode") == "unknown":
+            raise RuntimeError("no such mode")
+
+        def compiled(*_: object) -> str:
+            self.asked += 1
+            if self.error is not None:
+                raise self.error
+            return "torch"
+
+        return compiled
+
+    def faults(self) -> list[str]:
+        """What was said of faults; in the file stands the same."""
+        said = [json.loads(line) for line in self._capfd.readouterr().err.splitlines()]
+        file = self._work / "reports.jsonl"
+        assert said == ([json.loads(line) for line in file.read_text().splitlines()] if file.exists() else [])
+        return [line["reason"] for line in said if line["event"] == "preheat-error"]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Any:
+    for name in ("PREHEAT_SERVING", "PREHEAT_REPORTS_URL", "PREHEAT_LOG", "PREHEAT_DISABLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PREHEAT_DIR", str(tmp_path))
+    monkeypatch.setenv("PREHEAT_WORK_DIR", str(tmp_path))
+    monkeypatch.setattr("atexit.register", lambda function: None)
+    monkeypatch.setattr(fallback, "compiler_missing", lambda: False)
+    monkeypatch.setattr(hook, "_complaints", set())
+    made = Torch(capfd, tmp_path)
+    hook._install(made)
+    for kept in (serve.session, report.of_this_process):
+        kept.cache_clear()
+    yield made
+    for kept in (serve.session, report.of_this_process):
+        kept.cache_clear()
+
+
+def broken(*_: object, **__: object) -> Any:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch, choice: Choice) -> None:
+    monkeypatch.setattr(choosing.Chooser, "choose", lambda *_: choice)
+
+
+WARM = Choice(outcome="warm", reason="compiler caches", candidate=Candidate())  # type: ignore[arg-type]
+COLD = Choice(outcome="cold", reason="no artifact")
+
+
+def hot(package: Package) -> Choice:
+    return Choice(outcome="hot", reason="package", candidate=Candidate(), package=package, tensors=[])  # type: ignore[arg-type]
+
+
+FAULTS: dict[str, tuple[object, str, Choice | None]] = {
+    "reading the revision": (revision, "load", None),
+    "reading the policy": (policy, "read", None),
+    "looking at torch.compile's arguments": (serve, "refused_arguments", None),
+    "choosing": (choosing.Chooser, "choose", None),
+    "looking for a place to compile in": (room, "find", None),
+    "looking for a compiler": (fallback, "compiler_missing", None),
+    "reporting": (report.Reporter, "answered", None),
+    "counting what caches did not hold": (warm, "HitCounter", WARM),
+    "counting it afterwards": (warm.HitCounter, "missed", WARM),
+    "the settings of caches": (serve.Server, "_fallback_of", WARM),
+    "torch's figures": (warm.HitCounter, "_misses", WARM),
+}
+
+
+@pytest.mark.parametrize(("owner", "name", "choice"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_fault_of_ours_is_said_once_and_torch_answers_once(
+    fake: Torch, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, choice: Choice | None
+) -> None:
+    if choice is not None:
+        chosen(monkeypatch, choice)
+    monkeypatch.setattr(owner, name, broken)
+    for _ in range(3):  # blocks of a model, each compiled on its own
+        compiled = fake.compile(Net())
+        assert [compiled(X), compiled(X)] == ["torch", "torch"]
+    assert (fake.compiled, fake.asked) == (3, 6)
+    (reason,) = fake.faults()
+    assert os.strerror(errno.EMFILE) in reason
+
+
+@pytest.mark.parametrize("choice", [WARM, COLD], ids=lambda choice: choice.outcome)
+def test_a_module_that_another_thread_is_importing_is_no_fault(
+    fake: Torch, monkeypatch: pytest.MonkeyPatch, choice: Choice
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", types.ModuleType("torch._dynamo.utils"))
+    chosen(monkeypatch, choice)
+    assert fake.compile(Net())(X) == "torch"
+    assert fake.faults() == []
+
+
+@pytest.mark.parametrize(("owner", "name", "choice"), FAULTS.values(), ids=FAULTS.keys())
+def test_what_the_users_code_raises_is_raised_whatever_fails_of_ours(
+    fake: Torch, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, choice: Choice | None
+) -> None:
+    if choice is not None:
+        chosen(monkeypatch, choice)
+    monkeypatch.setattr(owner, name, broken)
+    fake.error = KeyError("of the user's forward")
+    compiled = fake.compile(Net())
+    with pytest.raises(KeyError) as raised:
+        compiled(X)
+    assert raised.value is fake.error
+    assert raised.value.__context__ is None, "nothing of ours is told with it"
+    assert fake.asked == 1
+
+
+def test_what_torch_compile_raises_is_raised_and_it_is_called_once(fake: Torch) -> None:
+    with pytest.raises(RuntimeError, match="no such mode"):
+        fake.compile(Net, mode="unknown")  # a class is not a module's own call, so it is torch's at once
+    assert fake.compiled == 1
+    served = fake.compile(Net(), mode="unknown")
+    with pytest.raises(RuntimeError, match="no such mode"):
+        served(X)
+    assert fake.compiled == 2
+    assert fake.faults() == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(report.Reporter, "answered"), (serve.Server, "_time"), (serve, "_key")],
+    ids=["reporting", "timing", "what was said"],
+)
+def test_an_answer_that_is_there_is_returned_whatever_fails_afterwards(
+    fake: Torch, monkeypatch: pytest.MonkeyPatch, owner: object, name: str
+) -> None:
+    package = Package()
+    chosen(monkeypatch, hot(package))
+    monkeypatch.setattr(owner, name, broken)
+    monkeypatch.setattr(choosing.Chooser, "failed", lambda *_: pytest.fail("the library did not fail"))
+    compiled = fake.compile(Net())
+    assert [compiled(X) for _ in range(5)] == ["package"] * 5
+    assert (package.asked, fake.asked) == (5, 0)
+    assert len(fake.faults()) == 1
+
+
+def test_a_look_at_the_times_that_fails_is_not_repeated_at_each_call(
+    fake: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+    monkeypatch.setattr("preheat_runtime.steady.steady_of", lambda _: looked.append(1) or broken())
+    chosen(monkeypatch, hot(Package()))
+    compiled = fake.compile(Net())
+    assert [compiled(X) for _ in range(5)] == ["package"] * 5
+    assert len(looked) == 1
+
+
+def test_a_call_is_refused_also_where_that_cannot_be_reported(fake: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREHEAT_SERVING", "onMiss=Fail")
+    monkeypatch.setattr(report.Reporter, "answered", broken)
+    with pytest.raises(NotServed):
+        fake.compile(Net())(X)
+    assert fake.asked == 0
+
+
+def test_where_no_fault_can_be_reported_a_plain_line_says_it_once(
+    fake: Torch, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(report.Reporter, "answered", broken)
+    monkeypatch.setattr(report.Reporter, "failed", broken)
+    compiled = [fake.compile(Net()) for _ in range(3)]
+    assert [each(X) for each in compiled] == ["torch"] * 3
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("preheat: an answer was not reported: OSError: ")
+
+
+def test_a_revision_that_cannot_be_read_is_the_reason_and_is_not_read_again(
+    fake: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revision, "load", broken)
+    session = fake.compile(Net())._preheat_server._session  # type: ignore[attr-defined]
+    assert session.revision.reason.startswith("Preheat failed: OSError: ")
+    assert session.revision.candidates == ()
+    assert session.reporter.manifest is None
+    assert serve.session() is session
+
+
+def test_a_policy_that_cannot_be_read_is_the_default(fake: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "read", broken)
+    session = fake.compile(Net())._preheat_server._session  # type: ignore[attr-defined]
+    assert session.serving == policy.Serving()
+    assert serve.session() is session
+
+
+def test_threads_that_compile_at_once_share_one_session_and_one_reporter(
+    fake: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, wait, load = [], threading.Event(), revision.load
+
+    def slow(environ: Any) -> revision.Revision:
+        loaded.append(1)
+        wait.wait(0.2)
+        return load(environ)
+
+    monkeypatch.setattr(revision, "load", slow)
+    servers = at_once(lambda: fake.compile(Net())._preheat_server)  # type: ignore[attr-defined]
+    sessions = {id(server._session) for server in servers}  # type: ignore[union-attr]
+    assert (len(servers), len(sessions), len(loaded)) == (THREADS, 1, 1)
+
+
+def test_threads_that_first_need_compiler_caches_at_once_set_the_process_up_once(
+    fake: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared, wait = [], threading.Event()
+
+    def slow(*_: object) -> None:
+        prepared.append(1)
+        wait.wait(0.2)
+
+    monkeypatch.setattr(warm, "prepare", slow)
+    session = serve.session()
+    assert at_once(lambda: session.warm_reason) == [None] * THREADS
+    assert len(prepared) == 1
