@@ -37,7 +37,7 @@ def install(module: torch.nn.Module, target: Target) -> None:
     """Let the submodules of the target's regions ask us at each call; to be done before the module is described.
 
     Without a call of ours around it, a submodule goes on as before. Raises Mismatch for one that is not there, or that
-    somebody else compiled on its own.
+    was compiled on its own.
     """
     for path in (path for region in target.regions for path in region.paths):
         try:
@@ -47,10 +47,12 @@ def install(module: torch.nn.Module, target: Target) -> None:
         present = block.__dict__.get("_compiled_call_impl")
         if present is None:
             block._compiled_call_impl = _switch(block)
-        elif getattr(present, OURS, None) is not _active and getattr(present, "_preheat_switch", False):
-            block._compiled_call_impl = _switch(block)  # of a runtime that was imported anew
-        elif not hasattr(present, OURS):
+        elif not getattr(
+            present, "_preheat_switch", False
+        ):  # also what `block.compile()` got from us: it would answer first
             raise Mismatch(f"submodule {path!r} is compiled on its own already")
+        elif getattr(present, OURS, None) is not _active:
+            block._compiled_call_impl = _switch(block)  # of a runtime that was imported anew
 
 
 def _switch(block: torch.nn.Module) -> Callable[..., Any]:

@@ -57,3 +57,20 @@ class Tied(nn.Module):
 def tied():
     torch.manual_seed(0)
     return Tied().eval()
+
+
+class Stack(nn.Module):
+    """Equal blocks, each with weights of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList()
+
+    def forward(self, x):
+        return {"y": sum(block(x)["y"] for block in self.blocks)}
+
+
+def stack(seed=0, count=3):
+    net = Stack()
+    net.blocks.extend(trap(seed + number) for number in range(count))
+    return net.eval()

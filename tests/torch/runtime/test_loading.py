@@ -10,11 +10,16 @@ pytestmark = pytest.mark.torch
 OURS = "; print(*sorted(name for name in sys.modules if name.startswith('preheat')))"
 
 
-def started(pod, *words):
+def started(pod, *words, **environ):
     """Our modules in a fresh process that calls no torch.compile, and its log."""
     pod.write()
     done = subprocess.run(
-        [sys.executable, *words], env=pod.environment(), capture_output=True, text=True, timeout=300, check=True
+        [sys.executable, *words],
+        env=pod.environment(**environ),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
     )
     return done.stdout.split(), done.stderr
 
@@ -30,9 +35,16 @@ def test_at_import_torch_there_is_the_hook_and_no_more(pod):
     assert '"event": "preheat-loaded"' in log
 
 
-@pytest.mark.parametrize("option", ["-I", "-E"])
-def test_a_python_that_ignores_its_environment_has_plain_torch_and_lacks_the_line_that_would_say_otherwise(pod, option):
+@pytest.mark.parametrize(
+    ("options", "environ"),
+    [(["-I"], {}), (["-E"], {}), ([], {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})],
+    ids=["-I", "-E", "TORCH_DEVICE_BACKEND_AUTOLOAD=0"],
+)
+def test_where_no_entry_point_is_loaded_torch_is_plain_and_the_line_lacks_that_would_say_otherwise(
+    pod, options, environ
+):
     """By the missing line `preheat why` tells it: see `unit/explain`."""
-    names, log = started(pod, option, "-c", f"import sys, torch; assert not hasattr(torch.compile, '_preheat'){OURS}")
+    script = f"import sys, torch; assert not hasattr(torch.compile, '_preheat'){OURS}"
+    names, log = started(pod, *options, "-c", script, **environ)
     assert names == []
     assert "preheat" not in log

@@ -5,6 +5,7 @@ import types
 
 import pytest
 import torch
+from torch.nn.utils import parametrizations, parametrize
 
 pytestmark = pytest.mark.torch
 
@@ -63,6 +64,68 @@ def tie(net):
     net.norm.bias = net.norm.weight
 
 
+class Louder(torch.nn.Module):
+    def forward(self, weight):
+        return weight * 1.5
+
+
+class Lora(torch.nn.Module):
+    """An adapter of low rank around a linear layer, as libraries for fine-tuning put it there."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+        self.down, self.up = torch.nn.Linear(16, 2, bias=False), torch.nn.Linear(2, 8, bias=False)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+def adapt(net):
+    net.narrow = Lora(net.narrow)
+
+
+def take_adapter_away(net):
+    net.narrow = net.narrow.base
+
+
+def adapted_weights(net):
+    """As PEFT does it: the layer stays what it is, and gets submodules and a `forward` of its own."""
+    net.narrow.down, net.narrow.up = torch.nn.Linear(16, 2, bias=False), torch.nn.Linear(2, 8, bias=False)
+    own = net.narrow.forward
+    net.narrow.forward = lambda x: own(x) + net.narrow.up(net.narrow.down(x))
+
+
+def take_adapted_weights_away(net):
+    del net.narrow.forward, net.narrow.down, net.narrow.up
+
+
+def parametrized(net):
+    parametrize.register_parametrization(net.narrow, "weight", Louder())
+
+
+def original(net):
+    parametrize.remove_parametrizations(net.narrow, "weight", leave_parametrized=False)
+
+
+@torch.enable_grad()
+def computed(net):
+    parametrize.remove_parametrizations(net.narrow, "weight")
+
+
+def computed_without_grad(net):
+    parametrize.remove_parametrizations(net.narrow, "weight")
+
+
+#: What is put around a layer or its weight, and how it is taken away again.
+AROUND = {
+    "register_parametrization": (parametrized, original),
+    "register_parametrization, computed weight kept": (parametrized, computed),
+    "weight_norm": (lambda net: parametrizations.weight_norm(net.narrow), computed),
+    "spectral_norm": (lambda net: parametrizations.spectral_norm(net.narrow), computed),
+    "LoRA wrapper": (adapt, take_adapter_away),
+    "LoRA in the layer": (adapted_weights, take_adapted_weights_away),
+}
 CHANGES = {
     "train()": lambda net: net.train(),
     "one part train()": lambda net: net.norm.train(),
@@ -94,6 +157,52 @@ def test_anything_else_goes_to_torch(hot, net, change):
             served(x)
         return
     assert not hot.served(lambda: torch.testing.assert_close(served(x), expected))
+
+
+@pytest.mark.parametrize(("put", "take_away"), AROUND.values(), ids=AROUND.keys())
+@torch.no_grad()
+def test_what_is_put_around_a_layer_goes_to_torch_until_it_is_taken_away(hot, net, put, take_away):
+    """Also a second time. What is left behind, such as another order of parameters, is no difference."""
+    served, x = warm_up(hot, net)
+    for _ in range(2):
+        put(net)
+        assert not hot.served(lambda: right(served, net, x))
+        take_away(net)
+        assert hot.served(lambda: right(served, net, x)), hot.lines[-1]
+
+
+LEFT_OTHERWISE = {
+    "without grad, torch leaves a buffer": (AROUND["weight_norm"][0], computed_without_grad, "has kind buffer"),
+    "orthogonal leaves another order in memory": (
+        lambda net: parametrizations.orthogonal(net.narrow),
+        computed,
+        "has stride",
+    ),
+    "an adapter merged into a copy of the layer": (
+        adapt,
+        lambda net: setattr(net, "narrow", torch.nn.Linear(16, 8).train()),
+        "an attribute of submodule 'narrow'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("put", "take_away", "words"), LEFT_OTHERWISE.values(), ids=LEFT_OTHERWISE.keys())
+@torch.no_grad()
+def test_a_layer_that_is_left_otherwise_than_it_was_stays_with_torch(hot, net, put, take_away, words):
+    served, x = warm_up(hot, net)
+    put(net)
+    take_away(net)
+    assert not hot.served(lambda: right(served, net, x))
+    assert words in hot.lines[-1]["reason"]
+
+
+@torch.no_grad()
+def test_a_layer_that_had_something_around_it_when_it_was_compiled_is_served_once_it_has_not(hot, net):
+    parametrized(net)
+    served, x = hot(net), torch.randn(4, 16)
+    assert not hot.served(lambda: right(served, net, x))
+    computed(net)
+    assert hot.served(lambda: right(served, net, x))
 
 
 @torch.no_grad()

@@ -43,6 +43,39 @@ def test_a_rejected_target_runs_eagerly_and_says_why(pod, trap_described):
     assert line["reason"] == "SpeedupBelowMinimum: 1.02 times as fast as eager"
 
 
+DECORATED = """
+import torch, nets
+net = nets.trap(seed=5)
+model = torch.compile(dynamic=False)(net)
+x = torch.randn(4, 16)
+
+@torch.compile
+def never_called(x):
+    return x
+
+@torch.compile(backend="eager")
+def twice(x):
+    return model(x)["y"] * 2
+
+with torch.no_grad():
+    torch.testing.assert_close(model(x)["y"], net(x)["y"], rtol=1e-4, atol=1e-5)
+    assert type(model)._preheat_wrapper
+    torch.testing.assert_close(twice(x), net(x)["y"] * 2)
+assert twice.__name__ == "twice" and not hasattr(type(twice), "_preheat_wrapper")
+"""
+
+
+def test_as_a_decorator_torch_asks_its_own_name_again_which_is_ours(pod, trap_package):
+    pod.write((trap_package[0], pod.entry(trap_package[0])))
+    _, lines = pod.python(DECORATED)
+    assert [(line["outcome"], line["class"]) for line in lines] == [
+        ("cold", "never_called"),
+        ("cold", "twice"),
+        ("hot", "Trap"),
+    ]
+    assert all("artifacts are of modules" in line["reason"] for line in lines[:2])
+
+
 def test_disabled_or_elsewhere_torch_is_untouched(pod, trap_package):
     pod.write((trap_package[0], pod.entry(trap_package[0])))
     script = "import torch; print(torch.compile.__module__, hasattr(torch.compile, '_preheat'))"

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.soak]
 HERE = Path(__file__).parent
 #: Answers with its process id, and whether what the model said is what eager says.
 SERVICE = """
-import json, os
+import json, os, pathlib, time
 import torch
 import nets
 
@@ -56,6 +56,10 @@ def wsgi(environ, start_response):
     return [data]
 
 async def asgi(scope, receive, send):
+    if scope["path"] == "/until-let-go":  # as a model that takes long: nothing else is answered by this worker
+        pathlib.Path(f"busy-{os.getpid()}").touch()
+        while not pathlib.Path("let-go").exists():
+            time.sleep(0.01)
     data = body()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", str(len(data)).encode())]})
     await send({"type": "http.response.body", "body": data})
@@ -93,6 +97,14 @@ class Site:
                 server.wait()
             assert not left, f"it does not end: {log.read_text()[-2000:]}"
 
+    def busy(self) -> int:
+        """The process that was told to answer nothing until it is let go."""
+        for _ in range(600):
+            if found := list(self.folder.glob("busy-*")):
+                return int(found[0].name.removeprefix("busy-"))
+            time.sleep(0.1)
+        raise AssertionError("nobody is busy")
+
     @property
     def outcomes(self) -> list[tuple[int, str]]:
         """Process and outcome of each line about an answer; a master that only compiles and forks says that it did."""
@@ -100,13 +112,13 @@ class Site:
         return [(line["pid"], line["outcome"]) for line in self.pod.said(text) if line["when"] != "exit"]
 
 
-def ask(place: Path) -> dict[str, object]:
-    connection = http.client.HTTPConnection("pod", timeout=60)
+def ask(place: Path, path: str = "/", *, timeout: float = 60) -> dict[str, object]:
+    connection = http.client.HTTPConnection("pod", timeout=timeout)
     connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.settimeout(60)
+    connection.sock.settimeout(timeout)
     with contextlib.closing(connection):
         connection.sock.connect(str(place))
-        connection.request("GET", "/")
+        connection.request("GET", path)
         return json.loads(connection.getresponse().read())
 
 
@@ -165,9 +177,17 @@ def test_workers_of_gunicorn(site, words, env):
 
 def test_workers_of_uvicorn(site):
     with site.running("uvicorn", "service:asgi", "--lifespan", "off", "--uds", "{socket}", "--workers", "2") as place:
-        workers = all_of(place, 1)
-    assert dict(site.outcomes).items() >= dict.fromkeys(workers, "hot").items()
-    assert {outcome for _, outcome in site.outcomes} == {"hot"}
+        # One takes all that it can, so the other is seen only while that one is busy.
+        answer(place)
+        with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
+            held = pool.submit(ask, place, "/until-let-go", timeout=300)
+            stack.callback((site.folder / "let-go").touch)
+            busy = site.busy()
+            second = ask(place, timeout=240)
+        first = held.result()
+    assert (first, second["right"]) == ({"pid": busy, "right": True}, True)
+    assert second["pid"] != busy
+    assert sorted(site.outcomes) == sorted([(busy, "hot"), (second["pid"], "hot")])
 
 
 def test_uvicorn_that_reloads_what_was_edited(site):

@@ -3,6 +3,10 @@
 from torch import nn
 
 
+class NothingToDo(Exception):
+    """What was to be done does not apply to this module as it is."""
+
+
 class Case:
     """A module under test, a number to draw from, and a patch that is undone with the module."""
 

@@ -5,7 +5,7 @@ import types
 
 import models
 import torch
-from case import mutation
+from case import NothingToDo, mutation
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
@@ -54,6 +54,8 @@ def submodule_of_another_make(case):
 def submodules_exchanged(case):
     part, name = case.child()
     names = list(part._modules)
+    if len(names) == 1:
+        raise NothingToDo
     other = names[(names.index(name) + 1) % len(names)]
     part._modules[name], part._modules[other] = part._modules[other], part._modules[name]
 
@@ -70,6 +72,8 @@ def train(case):
 
 @mutation
 def evaluate(case):
+    if not any(part.training for part in case.net.modules()):
+        raise NothingToDo
     case.net.eval()
 
 
@@ -85,9 +89,11 @@ def another_class(case):
 
 @mutation
 def numbers(case):
-    for name, value in list(vars(case.net).items()):
-        if type(value) in (int, float):
-            setattr(case.net, name, value + 1)
+    found = [(name, value) for name, value in vars(case.net).items() if type(value) in (int, float)]
+    if not found:
+        raise NothingToDo
+    for name, value in found:
+        setattr(case.net, name, value + 1)
 
 
 @mutation
@@ -102,9 +108,11 @@ def a_bool_for_an_int(case):
 
 @mutation
 def eps(case):
-    for part in case.net.modules():
-        if hasattr(part, "eps"):
-            part.eps = 0.5
+    found = [part for part in case.net.modules() if hasattr(part, "eps")]
+    if not found:
+        raise NothingToDo
+    for part in found:
+        part.eps = 0.5
 
 
 @mutation
@@ -204,7 +212,10 @@ def pre_hook(case):
 
 @mutation
 def hooks_removed(case):
-    for part in case.net.modules():
+    found = [part for part in case.net.modules() if part._forward_hooks or part._forward_pre_hooks]
+    if not found:
+        raise NothingToDo
+    for part in found:
         part._forward_hooks.clear()
         part._forward_pre_hooks.clear()
 
@@ -226,6 +237,7 @@ def parametrization_removed(case):
         if parametrize.is_parametrized(part, "weight"):
             parametrize.remove_parametrizations(part, "weight", leave_parametrized=bool(case.number % 2))
             return
+    raise NothingToDo
 
 
 @mutation
@@ -247,10 +259,11 @@ def lora(case):
 
 @mutation
 def lora_removed(case):
-    for part in list(case.net.modules()):
-        for name, child in list(part._modules.items()):
-            if isinstance(child, Lora):
-                setattr(part, name, child.base)
+    found = [(part, n) for part in case.net.modules() for n, child in part._modules.items() if isinstance(child, Lora)]
+    if not found:
+        raise NothingToDo
+    for part, name in found:
+        setattr(part, name, part._modules[name].base)
 
 
 @mutation
@@ -260,8 +273,9 @@ def part_answers_otherwise(case):
 
 @mutation
 def part_answers_as_itself(case):
-    for part in case.net.modules():
-        part.__dict__.pop("_compiled_call_impl", None)
+    found = [part for part in case.net.modules() if part.__dict__.pop("_compiled_call_impl", None) is not None]
+    if not found:
+        raise NothingToDo
 
 
 @mutation

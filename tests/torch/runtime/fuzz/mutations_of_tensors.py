@@ -1,7 +1,7 @@
 """What people do to the parameters and buffers of a module after they have compiled it."""
 
 import torch
-from case import mutation
+from case import NothingToDo, mutation
 from torch import nn
 
 
@@ -75,6 +75,9 @@ def double_all(case):
 
 @mutation
 def float_all(case):
+    tensors = [*case.net.parameters(), *case.net.buffers()]
+    if all(tensor.dtype is torch.float32 for tensor in tensors if tensor.is_floating_point()):
+        raise NothingToDo
     case.net.float()
 
 
@@ -82,6 +85,8 @@ def float_all(case):
 def transposed_strides(case):
     part, name = case.weight
     weight = getattr(part, name)
+    if weight.dim() != 2:
+        raise NothingToDo
     weight.data = weight.data.t().contiguous().t()
 
 
@@ -89,6 +94,8 @@ def transposed_strides(case):
 def transposed_square(case):
     part, name = case.weight
     weight = getattr(part, name)
+    if weight.dim() != 2:
+        raise NothingToDo
     weight.data = weight.data.t()
 
 
@@ -101,6 +108,7 @@ def tied(case):
             if held is not None and held is not weight and held.shape == weight.shape:
                 setattr(other, key, weight)
                 return
+    raise NothingToDo
 
 
 @mutation
@@ -117,13 +125,17 @@ def swapped(case):
 
 @mutation
 def no_grad_wanted(case):
+    if not any(parameter.requires_grad for parameter in case.net.parameters()):
+        raise NothingToDo
     case.net.requires_grad_(False)
 
 
 @mutation
 def grad_wanted(case):
-    part, name = case.weight
-    getattr(part, name).requires_grad_(True)
+    found = [parameter for parameter in case.net.parameters() if not parameter.requires_grad]
+    if not found:
+        raise NothingToDo
+    case.of(found).requires_grad_(True)
 
 
 @mutation

@@ -2,7 +2,8 @@
 
     python worker.py --steps 1000 --seed 1 --log steps.log [--models mlp conv]
 
-Prints what was done as JSON. The log holds the steps of the module under test, written before each of them is taken.
+Prints what was done as JSON: how often each kind of change succeeded, how many modules of each model were begun, and how
+many of their calls a package answered. The log holds the steps of the module under test, written before each of them is taken.
 """
 
 import argparse
@@ -37,6 +38,7 @@ from preheat_runtime import serve
 
 COUNTS = Counter()
 DONE = Counter()
+BEGUN, HOT = Counter(), Counter()
 LOG = None
 NAMES = sorted(models.MODELS)
 
@@ -48,6 +50,7 @@ def note(*words):
 
 
 KIND = st.sampled_from(sorted(mutations.MUTATIONS))
+PAIR = st.sampled_from(mutations.THERE_AND_BACK)
 NESTED = st.lists(st.sampled_from(["no_grad", "no_grad", "inference_mode", *CONTEXTS]), min_size=1, max_size=3)
 
 
@@ -57,7 +60,10 @@ class Modules(RuleBasedStateMachine):
     @initialize(number=st.integers(0, 10_000))
     def begin(self, number):
         self.patch = pytest.MonkeyPatch()
+        # Whatever the seed, hypothesis begins with the simplest of all examples: the first model, asked the same again and again.
+        hypothesis.assume(number)
         self.name = NAMES[number % len(NAMES)]
+        BEGUN[self.name] += 1
         LOG.seek(0)
         LOG.truncate()
         note("model", self.name)
@@ -77,6 +83,7 @@ class Modules(RuleBasedStateMachine):
         self.compile = compile_
         self.patch.setattr(torch, "compile", compile_)
         self.served = compile_(self.net)
+        assert self.hot(4), "the package does not answer for a module as it was compiled"
 
     def teardown(self):
         self.patch.undo()
@@ -84,9 +91,11 @@ class Modules(RuleBasedStateMachine):
         torch.use_deterministic_algorithms(False)
         torch.set_float32_matmul_precision("highest")
         torch.set_num_threads(1)
+        # Such a call is answered eagerly, so it would be right, and taken for hot.
+        assert not serve.session().verifier.wrong, "a package was found wrong"
 
     def compare(self, served, call, *, contexts=("no_grad",)):
-        """`call` it and the module itself, under the same modes and from the same state."""
+        """`call` it and the module itself, under the same modes and from the same state; returns whether a package answered."""
         state = copy.deepcopy(dict(self.net.named_buffers()))
         random = torch.get_rng_state()
 
@@ -104,10 +113,12 @@ class Modules(RuleBasedStateMachine):
         expected = outcome(lambda: under(self.net))
         before = self.fallbacks
         found = outcome(lambda: under(served))
+        hot = self.fallbacks == before and not isinstance(found, Exception)
         COUNTS["calls"] += 1
-        COUNTS["hot"] += self.fallbacks == before and not isinstance(found, Exception)
+        HOT[self.name] += hot
         why = same(found, expected)
         assert why is None, why
+        return hot
 
     def arguments(self, size):
         with torch.random.fork_rng():
@@ -121,8 +132,12 @@ class Modules(RuleBasedStateMachine):
 
     @rule(size=st.integers(2, 6))
     def plain_call(self, size):
+        self.hot(size)
+
+    def hot(self, size):
+        """As `plain_call`; whether a package answered."""
         note("plain call", size)
-        self.compare(self.served, lambda model: model(*self.arguments(size)))
+        return self.compare(self.served, lambda model: model(*self.arguments(size)))
 
     @rule(size=st.integers(1, 7), how=st.sampled_from(sorted(CALLS)), given=st.sampled_from(KEYWORDS))
     def another_call(self, size, how, given):
@@ -143,18 +158,35 @@ class Modules(RuleBasedStateMachine):
 
     @rule(kind=KIND, number=st.integers(0, 7))
     def change(self, kind, number):
+        self.done(kind, number)
+
+    def done(self, kind, number):
+        """As `change`; whether it could be done to this module."""
         note("change", kind, number)
-        DONE[kind] += 1
         # What cannot be done to this module is not done, or half of it.
         with torch.no_grad():
-            outcome(lambda: mutations.MUTATIONS[kind](mutations.Case(self.net, self.patch, number)))
+            raised = outcome(lambda: mutations.MUTATIONS[kind](mutations.Case(self.net, self.patch, number)))
         if kind == "everything_else_undone":
             self.patch.setattr(torch, "compile", self.compile)
+        done = not isinstance(raised, Exception)
+        DONE[kind] += done
+        return done
 
     @rule(kind=KIND, number=st.integers(0, 7), size=st.integers(2, 6))
     def change_and_call(self, kind, number, size):
         self.change(kind, number)
         self.plain_call(size)
+
+    @rule(pair=PAIR, number=st.integers(0, 7))
+    def there_and_back(self, pair, number):
+        """Where the package answers, it does so again once the module is as it was."""
+        there, back = pair
+        self.hot(4)
+        before = self.hot(4)
+        done = self.done(there, number)
+        self.hot(4)
+        done = self.done(back, number) and done
+        assert self.hot(4) or not (before and done), f"after {there} and {back} the package does not answer"
 
     @rule(kinds=st.lists(st.tuples(KIND, st.integers(0, 7)), min_size=2, max_size=4), size=st.integers(2, 6))
     def changes_and_call(self, kinds, size):
@@ -247,12 +279,20 @@ def pod(folder, names):
     os.environ.pop("PREHEAT_WORK_DIR", None)
 
 
+def goes_on(options, seconds):
+    steps = COUNTS["steps"]
+    if steps >= options.steps:
+        return options.all and steps < 4 * options.steps and not all(DONE[kind] for kind in mutations.MUTATIONS)
+    return seconds < options.seconds or steps < options.least
+
+
 def main():
     global LOG, NAMES
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="then it ends, but for --least steps")
     parser.add_argument("--least", type=int, default=0)
+    parser.add_argument("--all", action="store_true", help="go on, to four times the steps, until each kind was done")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--models", nargs="+", choices=sorted(models.MODELS), default=sorted(models.MODELS))
@@ -264,19 +304,21 @@ def main():
     with tempfile.TemporaryDirectory() as folder, options.log.open("w") as LOG:
         pod(Path(folder) / "preheat", options.models)
         begin, number = time.monotonic(), options.seed
-        while COUNTS["steps"] < options.steps and (
-            time.monotonic() - begin < options.seconds or COUNTS["steps"] < options.least
-        ):
+        while goes_on(options, time.monotonic() - begin):
             hypothesis.seed(number)(Modules)
             run_state_machine_as_test(
                 Modules,
                 settings=settings(
-                    max_examples=3, stateful_step_count=25, deadline=None, database=None, print_blob=True,
+                    max_examples=4, stateful_step_count=12, deadline=None, database=None, print_blob=True,
                     phases=(Phase.generate,), suppress_health_check=list(HealthCheck),
                 ),
             )  # fmt: skip
             number += 1
-    json.dump({**COUNTS, "kinds": len(DONE), "models": len(NAMES)}, sys.stdout)
+    told = {
+        **COUNTS, "done": {kind: DONE[kind] for kind in mutations.MUTATIONS},
+        "begun": {name: BEGUN[name] for name in NAMES}, "hot": {name: HOT[name] for name in NAMES},
+    }  # fmt: skip
+    json.dump(told, sys.stdout)
 
 
 if __name__ == "__main__":
