@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from preheat_compiler.inputs import Sizes, build_call
 from preheat_compiler.progress import say
 from preheat_compiler.report import decimal
+from preheat_runtime.compare import difference
 from preheat_runtime.memory import memory_available
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from preheat_compiler.bucket import Bucket
+    from preheat_compiler.inputs import Call
     from preheat_compiler.report import Report
 
 #: Of the converted weights' size: themselves, the copy they are made from, and room for activations.
@@ -60,6 +62,29 @@ def against_reference(
         words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         say(f"no reference to compare with: {words}")
         report.note("reference", why=words)
+
+
+def own_error(module: torch.nn.Module, call: Call, eager: Any) -> float | None:
+    """How far eager's answer to `call` is from the more precise run's, as answers are compared; None where there is none."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    tensors = [leaf for leaf in pytree.tree_leaves((call.args, dict(call.kwargs))) if isinstance(leaf, torch.Tensor)]
+    device = next((each.device.type for each in [*tensors, *module.parameters(), *module.buffers()]), "cpu")
+    try:
+        reference, dtype = _reference(module, device)
+        with torch.autocast(device, enabled=False):
+            truth = reference(*_converted(call.args, dtype), **_converted(call.kwargs, dtype))
+        leaves, spec = pytree.tree_flatten(eager)
+        alike = [
+            other.to(leaf.dtype) if isinstance(leaf, torch.Tensor) and isinstance(other, torch.Tensor) else other
+            for leaf, other in zip(leaves, pytree.tree_leaves(truth), strict=True)
+        ]
+        seen = difference(pytree.tree_unflatten(alike, spec), eager).maximum
+    except Exception as error:  # as above
+        say(f"no reference to compare with: {type(error).__name__}: {error}"[:300])
+        return None
+    return seen if math.isfinite(seen) else None
 
 
 def distance(answer: Any, truth: Any) -> tuple[float, float]:

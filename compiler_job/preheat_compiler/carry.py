@@ -7,10 +7,12 @@ and measurements as one that was just built, and only the building is left out. 
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from preheat_compiler.report import FILE as REPORT_FILE
 from preheat_runtime import identity
 from preheat_runtime.manifest import Manifest, ManifestError
 from preheat_runtime.package import TARGET_FILE, Target, TargetUnreadable
@@ -46,6 +48,14 @@ class Former:
     def copy_to(self, artifact: Path) -> None:
         """Make the empty folder `artifact` the former one, to the byte."""
         shutil.copytree(self.folder, artifact, dirs_exist_ok=True)
+
+    def report(self) -> dict[str, Any] | None:
+        """What was seen when it was compiled; None where the earlier revision has no report that can be read."""
+        try:
+            content = json.loads((self.folder / REPORT_FILE).read_bytes())
+        except (OSError, ValueError):
+            return None
+        return content if isinstance(content, dict) else None
 
 
 class AnotherGraphError(Exception):

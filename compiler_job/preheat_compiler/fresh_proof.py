@@ -103,8 +103,9 @@ class FreshProof:
             for one, seconds, peak in ((seen, served, peaks[1]), (plain, eager, peaks[0])):
                 seconds.append(float(one["seconds"]))
                 peak.append(Peak.from_json(one["memory"]))
+            # What only tells may tell less; a gate decides by the median of all, for which there only has to be time.
             spent = time.monotonic() - begin
-            if spent > _FRESH_SECONDS or self.left() < 3 * (served[-1] + eager[-1]):
+            if (spent > _FRESH_SECONDS and not judged) or self.left() < 3 * (served[-1] + eager[-1]):
                 break
         self.report.note(
             "firstAnswers", served=[f"{each:.3f}" for each in served], eager=[f"{each:.3f}" for each in eager]
@@ -137,7 +138,7 @@ class FreshProof:
         wanted = "hot" if tier == "package" else "warm"
         self.report.note(
             "proofs", name="fresh process", said=lines, compilerRuns=compiles, imported=seen["imported"],
-            conditions=_conditions(seen["seal"], unsealed, compilers=tier == "caches"),
+            conditions=_conditions(seen, unsealed),
         )  # fmt: skip
         fault = _fault(lines, wanted=wanted, compiles=compiles, imported=seen["imported"] if tier == "package" else [])
         if not fault and compare and not float(seen["maximum"]) <= allowed:
@@ -203,10 +204,19 @@ class FreshProof:
         return seen, compiler_runs(log)
 
 
-def _conditions(seal: Mapping[str, Any] | None, unsealed: str, *, compilers: bool) -> dict[str, Any]:
-    """Which of a strict pod's conditions held, and why another did not."""
-    without = {"readOnlyFileSystem": False, "nonRoot": os.getuid() != 0, "why": [unsealed]}
-    return {"emptyHome": True, "noCompiler": not compilers, **(seal or without)}
+def _conditions(seen: Mapping[str, Any], unsealed: str) -> dict[str, Any]:
+    """Which of a strict pod's conditions the process saw to hold, and why another did not."""
+    without: dict[str, Any] = {"readOnlyFileSystem": False, "nonRoot": os.getuid() != 0, "why": [unsealed]}
+    sealed = seen["seal"] or without
+    why = [f"{name} was not empty" for name in seen["notEmpty"]]
+    if seen["compiler"] is not None:
+        why.append(f"{seen['compiler']} runs")
+    return {
+        **sealed,
+        "emptyHome": not seen["notEmpty"],
+        "noCompiler": seen["compiler"] is None,
+        "why": [*sealed["why"], *why],
+    }
 
 
 def _fault(lines: list[dict[str, Any]], *, wanted: str, compiles: int, imported: list[str]) -> str:

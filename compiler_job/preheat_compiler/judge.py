@@ -21,10 +21,11 @@ from preheat_compiler.faults import redact
 from preheat_compiler.fresh_proof import FreshProof
 from preheat_compiler.graphs import ONE_GRAPH
 from preheat_compiler.model import find_module, load_factory
-from preheat_compiler.prove import SEEDS, against_eager, no_weight_is_baked_in
+from preheat_compiler.prove import SEEDS, against_eager
 from preheat_compiler.speed import speed_of
 from preheat_compiler.submodules import where_time_goes
 from preheat_compiler.verdict import TargetError
+from preheat_compiler.weights_proof import no_weight_is_baked_in
 from preheat_runtime.environment import CACHE_DIRECTORY
 from preheat_runtime.package import TARGET_FILE
 
@@ -91,7 +92,7 @@ def as_package(
         with report.stage("proving with random weights"):
             no_weight_is_baked_in(
                 partial(package.load_package, work.artifact), bound, module, work.bucket, sizes[0],
-                randomise=package.randomise_, device=work.device, allowed=work.allowed, report=report,
+                weights=package, device=work.device, allowed=work.allowed, report=report,
             )  # fmt: skip
     del module, bound
     gc.collect()

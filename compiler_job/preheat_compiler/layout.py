@@ -10,6 +10,8 @@ import hashlib
 import os
 import shlex
 import shutil
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +42,8 @@ COMPILERS = (
     "g++-12",
     "g++-13",
 )
+#: What a compiler may take to say its version.
+_ANSWER_SECONDS = 20
 
 
 def lay_out(
@@ -92,6 +96,19 @@ def shims(folder: Path, *, log: Path, pass_on: bool) -> Path:
         shim.write_text(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >>"{log}"\n{then}\n', encoding="utf-8")
         shim.chmod(0o755)
     return folder
+
+
+def answering_compiler() -> str | None:
+    """The first of `COMPILERS` on this process's PATH that runs, None when none does; asking leaves no compile in `shims`' log."""
+    for name in COMPILERS:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            asked = subprocess.run(
+                [name, "--version"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                timeout=_ANSWER_SECONDS, check=False,
+            )  # fmt: skip
+            if asked.returncode == 0:
+                return name
+    return None
 
 
 def compiler_runs(log: Path) -> int:

@@ -48,9 +48,9 @@ from .package_errors import (
     SideEffect,
     UnbindableConstant,
 )
-from .package_graph import check_bindable, draws, inspect_graph, output_plan, without_texts
+from .package_graph import check_bindable, draws, inspect_graph, output_plan, without_texts, written
 from .package_objects import room_for_two, wrapper_beside_kernels
-from .package_proof import compare_memory, randomise_
+from .package_proof import compare_memory, randomise_, shuffle_
 from .package_ranges import fixed_range
 from .stages import EXPORT, counted
 
@@ -81,6 +81,7 @@ __all__ = [
     "load_package",
     "randomise_",
     "require_describable",
+    "shuffle_",
 ]
 
 # Without each of these a weight ends up in the code: as data, inlined because it is small, or folded with others.
@@ -139,7 +140,7 @@ def build_package(
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         program = _export(module, call, autocast=levers.autocast, tracing=tracing)
         # Only in its functional form does a graph say what it writes to.
-        functional = _functional(module, program)
+        functional = _functional(module, program, described.tensors)
         inspect_graph(functional, described.tensors)
         outputs = output_plan(functional)
         library = out / LIBRARY_FILE
@@ -282,12 +283,15 @@ def _autocast_inside(module: torch.nn.Module, autocast: str | None) -> Iterator[
             object.__setattr__(module, "forward", own)
 
 
-def _functional(module: torch.nn.Module, program: Any) -> Any:
+def _functional(module: torch.nn.Module, program: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     try:
         return program.run_decompositions({})
     except MemoryError:
         raise
     except Exception as error:  # as for the export itself
+        # What keeps a graph from it is mostly a write, which torch's own error does not speak of.
+        if (write := written(program, tensors)) is not None:
+            raise write from error
         raise ExportFailed(
             f"{type(module).__qualname__} has no functional form: {_first_lines(error)}", where=users_line(error)
         ) from error

@@ -7,6 +7,7 @@ operators its plain code cannot reach, without a word. Each would be silently wr
 from __future__ import annotations
 
 import copy
+import operator
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ _WRITES = {
     OutputKind.USER_INPUT_MUTATION: "input",
     OutputKind.PARAMETER_MUTATION: "parameter",
 }
+_KINDS = {InputKind.USER_INPUT: "input", InputKind.BUFFER: "buffer", InputKind.PARAMETER: "parameter"}
 _TORCH = str(Path(torch.__file__).parent)
 _OWN_NAMESPACES = frozenset({"aten", "prims", "_operator", "math"})
 
@@ -71,6 +73,66 @@ def inspect_graph(program: Any, tensors: Mapping[str, torch.Tensor]) -> None:
                 )
         elif node.op == "get_attr":
             raise NotPackageable(f"the graph holds a subgraph {node.target}", name=str(node.target))
+
+
+def written(program: Any, tensors: Mapping[str, torch.Tensor]) -> GraphMutates | None:
+    """The first write to what is the module's or the caller's in a graph that has no functional form; None without one.
+
+    A buffer that the module also keeps in a list or another object is there under torch's own name, and found by its memory.
+    """
+    entries = {entry.arg.name: entry for entry in program.graph_signature.input_specs}
+    for node in program.graph.nodes:
+        for place in _written_by(node):
+            entry = entries.get(_origin(place).name)
+            if entry is None:
+                continue
+            known = _name_of(program.constants.get(entry.target), tensors)
+            kind, name = _KINDS.get(entry.kind, "tensor"), entry.target or entry.arg.name
+            if known is not None:
+                kind, name = "buffer", known
+            return GraphMutates(f"the call writes to the {kind} {name}", name=name, where=_users_line(node))
+    return None
+
+
+def _written_by(node: Any) -> list[Any]:
+    """The arguments that a node's operator writes to."""
+    return [value for value, alias in _arguments(node) if alias.is_write]
+
+
+def _origin(node: Any) -> Any:
+    """What `node` is a view of, to the end."""
+    while node.op == "call_function":
+        if node.target is operator.getitem:
+            node = node.args[0]
+        elif aliased := [value for value, _ in _arguments(node)]:
+            node = aliased[0]
+        else:
+            break
+    return node
+
+
+def _arguments(node: Any) -> list[tuple[Any, Any]]:
+    """The nodes among an operator's arguments whose memory it writes to or answers with, with torch's word on which."""
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        return []
+    named = [*zip(node.target._schema.arguments, node.args, strict=False)]
+    named += [(each, node.kwargs[each.name]) for each in node.target._schema.arguments if each.name in node.kwargs]
+    return [
+        (value, argument.alias_info)
+        for argument, given in named
+        if argument.alias_info is not None
+        for value in (given if isinstance(given, (list, tuple)) else [given])
+        if isinstance(value, torch.fx.Node)
+    ]
+
+
+def _name_of(tensor: Any, tensors: Mapping[str, torch.Tensor]) -> str | None:
+    if not isinstance(tensor, torch.Tensor):
+        return None
+    memory = tensor.untyped_storage().data_ptr()
+    if not memory:
+        return None
+    return next((path for path, each in tensors.items() if each.untyped_storage().data_ptr() == memory), None)
 
 
 def draws(program: Any) -> tuple[str, ...]:

@@ -25,28 +25,68 @@ _PART = 1 << 22
 
 
 def randomise_(module: torch.nn.Module, seed: int) -> None:
-    """Give every floating parameter and buffer other values, in place, in ranges a network survives.
+    """Give every floating or complex parameter and buffer other values, in place, in ranges a network survives.
 
     What was all positive stays positive (variances, scales); the spread stays as it was, or becomes 0.1 where all
-    values were equal. Integer and boolean tensors stay: they are indices, masks and counters. Of a large tensor only a
-    part is in memory twice.
+    values were equal. Integer and boolean tensors stay: `shuffle_` is for them. Of a large tensor only a part is in
+    memory twice.
     """
     generator = torch.Generator().manual_seed(seed)
-    seen: set[int] = set()
     with torch.no_grad():
-        for tensor in [*module.parameters(), *module.buffers()]:
-            if id(tensor) in seen or not tensor.is_floating_point() or tensor.numel() == 0:
+        for tensor in _tensors(module):
+            if not (tensor.is_floating_point() or tensor.is_complex()):
                 continue
-            seen.add(id(tensor))
-            parts = _parts(tensor.detach())
-            if not all(bool(torch.isfinite(part).all()) for part in parts):
+            parts = _parts(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
+            if not all(bool(torch.isfinite(_wide(part)).all()) for part in parts):
                 continue  # a mask of -inf is structure, not weight
-            positive = all(bool((part > 0).all()) for part in parts)
+            positive = all(bool((_wide(part) > 0).all()) for part in parts)
             mean, spread = _mean_and_spread(parts)
             for part in parts:
                 noise = torch.rand(part.shape, generator=generator, dtype=torch.float64)
                 fresh = _wide(part) * (0.75 + 0.5 * noise) if positive else mean + (noise - 0.5) * 3.4 * (spread or 0.1)
-                part.copy_(fresh.to(tensor.dtype))
+                part.copy_(fresh.to(part.dtype))
+
+
+def shuffle_(module: torch.nn.Module, seed: int, *, booleans: bool) -> bool:
+    """Let the values of every integer (or boolean) tensor change places, in place; returns whether anything changed.
+
+    Quantised weights are integers, and so are indices, which nothing in a tensor tells apart: where an index was
+    right, each of its values is right in another row too. Rows change places along the longest dimension, so that what
+    belongs together (a pair of coordinates) stays together.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    changed = False
+    with torch.no_grad():
+        for tensor in _tensors(module):
+            if tensor.is_floating_point() or tensor.is_complex() or (tensor.dtype == torch.bool) != booleans:
+                continue
+            for part in _parts(tensor):
+                if part.dim() == 0:
+                    continue
+                longest = max(range(part.dim()), key=lambda dim: part.shape[dim])
+                order = torch.randperm(part.shape[longest], generator=generator)
+                fresh = part.index_select(longest, order.to(part.device))
+                changed = changed or not torch.equal(fresh, part)
+                part.copy_(fresh)
+    return changed
+
+
+def _tensors(module: torch.nn.Module) -> list[torch.Tensor]:
+    """Parameters and buffers that hold plain numbers, each once, and of one that repeats itself only what it repeats."""
+    found = {id(tensor): tensor for tensor in [*module.parameters(), *module.buffers()]}
+    plain = [
+        tensor.detach()
+        for tensor in found.values()
+        if tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_conj() and tensor.numel() > 0
+    ]
+    return [_without_repeats(tensor) for tensor in plain]
+
+
+def _without_repeats(tensor: torch.Tensor) -> torch.Tensor:
+    for dim, (length, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and length > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
 
 
 def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler.inputs import Sizes, build_call
-from preheat_compiler.verdict import TargetError
 from preheat_runtime.compare import Difference, difference
 from preheat_runtime.variables import ENV_DISABLE
 
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 
 #: Seeds of the inputs that answers are compared on; the first is also what fresh processes use.
 SEEDS = (1, 2)
-#: Random weights make numbers that training never would; a baked-in weight is wrong by more than a tenth.
-_RANDOM_WEIGHTS_SLACK = 10.0
-_RANDOM_WEIGHTS_FLOOR = 1e-2
 
 
 def against_eager(
@@ -52,47 +48,6 @@ def against_eager(
             report.difference(f"{each.name}, seed {seed}", seen)
             worst = worst.worst(seen)
     return worst
-
-
-def no_weight_is_baked_in(
-    load: Callable[[torch.nn.Module], Callable[..., Any]], bound: torch.nn.Module, module: torch.nn.Module, bucket: Bucket, sizes: Sizes, *,
-    randomise: Callable[[torch.nn.Module, int], None], device: str, allowed: float, report: Report,
-) -> None:  # fmt: skip
-    """Give the modules other weights, bind the package to `bound` anew, and compare with `module`, which may be the same.
-
-    Destroys their weights.
-
-    Raises TargetError(ProofFailed) when the answers differ, or when random weights only ever make NaN or infinity.
-    """
-    import torch
-    from torch.utils import _pytree as pytree
-
-    call = build_call(bucket, sizes, seed=SEEDS[0], device=device)
-    trained = module(*call.args, **call.kwargs)
-    for seed in range(1, 6):
-        for each in {bound, module}:
-            randomise(each, seed)
-        eager = module(*call.args, **call.kwargs)
-        leaves = [leaf for leaf in pytree.tree_leaves(eager) if isinstance(leaf, torch.Tensor)]
-        if not all(bool(torch.isfinite(leaf).all()) for leaf in leaves):
-            continue
-        seen = difference(load(bound)(*call.args, **call.kwargs), eager)
-        report.difference(f"{sizes.name}, seed {SEEDS[0]}, random weights {seed}", seen)
-        limit = max(allowed * _RANDOM_WEIGHTS_SLACK, _RANDOM_WEIGHTS_FLOOR)
-        if not seen.maximum <= limit:
-            raise TargetError(
-                "ProofFailed",
-                f"with other weights the package's answer differs from eager's by {seen.words(limit)}: "
-                "something of the weights is baked into the code. Pods run without it; please report this model.",
-            )
-        # How much the answer moved says how much this proof can see.
-        report.note("proofs", name="random weights", answerMoved=str(difference(eager, trained).maximum))
-        return
-    raise TargetError(
-        "ProofFailed",
-        "with random weights the model only gives NaN or infinity, so it cannot be proved that no weight is baked in. "
-        "Pods run without it.",
-    )
 
 
 def pod_environment(place: Path, environment: Mapping[str, str]) -> dict[str, str]:

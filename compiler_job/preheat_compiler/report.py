@@ -22,7 +22,7 @@ from preheat_compiler.progress import say
 from preheat_runtime.processors import processors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from preheat_compiler.measure import Latency, Speed
     from preheat_compiler.memory import Peak
@@ -84,6 +84,18 @@ class Report:
         """Append the records of another process's report."""
         for section, records in sections.items():
             self._content.setdefault(section, []).extend(records)
+
+    def carry(self, former: Mapping[str, Any] | None, *, base: str | None) -> None:
+        """Take over what an earlier report says was seen, and note of which revision; `former` is None where there is none.
+
+        The stages stay this process's own. What was carried over before is still of the revision that saw it.
+        """
+        if former is None:
+            self.note("carriedOver", base=base, why="the earlier revision has no report that can be read")
+            return
+        sections = {name: each for name, each in former.items() if name != "stages" and isinstance(each, list)}
+        sections.setdefault("carriedOver", [{"base": base, "environment": former.get("environment")}])
+        self.merge(sections)
 
     def difference(self, what: str, seen: Difference) -> None:
         """A comparison with eager."""

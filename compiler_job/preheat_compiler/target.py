@@ -166,7 +166,11 @@ def _carried_over(work: Work, module: torch.nn.Module, described: Target, *, cha
         words = "carried over from the revision before, not compiled again"
         if former.entry.verdict == "Rejected":
             shutil.copy(work.described / TARGET_FILE, work.artifact / TARGET_FILE)
-            return Decision(verdict="Rejected", reason=former.entry.reason, message=f"{words}: {former.entry.message}")
+            work.report.carry(former.report(), base=work.request.base)
+            work.figures.update(former.entry.figures)
+            work.figures.pop("compileSeconds", None)
+            message = former.entry.message.removeprefix(f"{words}: ")
+            return Decision(verdict="Rejected", reason=former.entry.reason, message=f"{words}: {message}")
         former.copy_to(work.artifact)
         if former.entry.tier == "caches":
             decision = through_caches(work, pick_sizes(bucket), "as before", former=former.folder / CACHE_DIRECTORY)

@@ -69,6 +69,14 @@ def test_a_rejected_target_is_not_counted(pod: Pod) -> None:
     assert "carried" not in pod.publish({**NEXT, "base": digest}).message
 
 
+def test_of_what_stays_rejected_the_report_is_brought_too(pod: Pod) -> None:
+    digest = first(pod, verdict="Rejected", reason="NoDifference", tier=None)
+    assert toolkit(pod, digest).code == 0
+    base = pod.directory / "base" / "main/batch/cpu"
+    assert (base / "report.json").read_bytes() == (pod.directory / "out/main/batch/report.json").read_bytes()
+    assert not (base / "report.html").exists()
+
+
 @pytest.mark.parametrize("trouble", ["no manifest", "no piece", "no store"])
 def test_an_earlier_revision_that_cannot_be_had_is_no_fault(admin: Any, pod: Pod, trouble: str) -> None:
     digest = first(pod)

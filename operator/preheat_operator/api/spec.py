@@ -102,7 +102,7 @@ class KeepIf(ApiModel):
         default=None,
         ge=0,
         le=1000,
-        description="Most compiles after a module's first call, over the sizes of a bucket. A package needs none. "
+        description="Most compiles after a module's first call, at the least, the greatest and a typical size. A package needs none. "
         "Default: any number.",
     )
     max_memory_growth: str | None = Field(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _TERMINATION: Final = "termination"
+_OF_THE_PYTHON: Final = frozenset({"TorchMissing", "TorchUnsupported"})
+"""Reasons that another Python may be the remedy for; memory and disk may be wanting too."""
 _END_SECONDS: Final = 20
 """What the driver may take to end its own processes."""
 
@@ -98,13 +100,19 @@ def _failure(folder: Path, code: int) -> CommandError:
         said = json.loads((folder / _TERMINATION).read_bytes())
     except (OSError, ValueError):
         said = {}
-    if code < 0:
+    # Of a shell, and of the driver itself where torch's import was killed: 128 and the signal's number.
+    signalled = -code if code < 0 else code - exits.SIGNALLED
+    if "reason" in said:
+        words = f"{said['reason']}: {said['message']}"
+    elif signalled > 0:
         running = f" while {said['running']} was compiled" if said.get("running") else ""
-        return CommandError(
-            f"the compile driver was ended by signal {-code}{running}; most often for memory",
-            code=exits.SIGNALLED - code,
-        )
-    words = f"{said['reason']}: {said['message']}" if "reason" in said else f"the compile driver ended with {code}"
+        often = "; most often for memory" if signalled == signal.SIGKILL else ""
+        words = f"the compile driver was ended by signal {signalled}{running}{often}"
+    else:
+        words = f"the compile driver ended with {code}"
+    if signalled > 0:
+        return CommandError(words, code=exits.SIGNALLED + signalled)
     if code == exits.TORCH:
-        return CommandError(f"{words} (--python names another Python)", code=exits.TORCH)
+        other = " (--python names another Python)" if said.get("reason") in _OF_THE_PYTHON else ""
+        return CommandError(f"{words}{other}", code=exits.TORCH)
     return CommandError(words, code=exits.INTERNAL)

@@ -12,7 +12,7 @@ DIFFERENT: Final = 1
 USAGE: Final = 2
 """The command line or the YAML is wrong."""
 TORCH: Final = 65
-"""The Python named or found has no usable torch."""
+"""The Python named or found has no usable torch, or too little memory or disk to import it."""
 INTERNAL: Final = exits.INTERNAL
 MISSING: Final = 69
 """What was asked for is not in the store, or is not what its digest says."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FOLDER: Final = "base"
 """Beside request.json; the compile driver looks there."""
 _DEADLINE_SECONDS: Final = 600
+_REPORT: Final = "report.json"
 # Made anew by every Job: reports, and byte code that follows the release of Preheat.
 _NOT_THE_ARTIFACT = FOR_PEOPLE | {bytecode.FILE}
 
@@ -42,7 +43,7 @@ def bring(store: Objects, keys: Keys, *, request: JobRequest, directory: Path) -
         return 0
     data, manifest = read_manifest(store, keys, request.base)
     targets = [
-        replace(target, files=tuple(file for file in target.files if file.path not in FOR_PEOPLE))
+        replace(target, files=tuple(file for file in target.files if _is_of_use(target, file.path)))
         for target in manifest.targets
         if target.hardware == request.hardware
         and (target.module, target.bucket) in request.targets
@@ -61,6 +62,11 @@ def bring(store: Objects, keys: Keys, *, request: JobRequest, directory: Path) -
         remove(into)
         raise
     return len(targets)
+
+
+def _is_of_use(target: Target, path: str) -> bool:
+    """Whether the compile step looks at a file: of a target that stays Rejected, the report is all that tells why."""
+    return path not in FOR_PEOPLE or (target.verdict == "Rejected" and path == _REPORT)
 
 
 def carried(manifest: Manifest, base: Manifest, request: JobRequest) -> int:

@@ -64,7 +64,8 @@ def _plots(report: Report) -> list[Element]:
         figures.append(
             _figure(
                 first, "first-answer", "First answer of a fresh process",
-                "Median seconds from the start of the process, imports and loading the model included.",
+                "Median seconds from the start of the process, imports and loading the model included. Only how this target "
+                "is served was timed, and eager: neither another tier nor torch.compile from nothing.",
             )
         )  # fmt: skip
     if parts is not None:

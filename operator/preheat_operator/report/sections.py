@@ -48,6 +48,10 @@ def verdict(report: Report) -> list[Element]:
     found = [line]
     if message := report.text("message"):
         found.append(element("p", message, data_field="message"))
+    for record in report.records("carriedOver"):
+        words = f"Not compiled again: all that was seen is of an earlier revision, {record.text('base') or 'unknown'}."
+        words += f" There is less of it, since {why}." if (why := record.text("why")) else ""
+        found.append(element("p", words, data_field="carriedOver"))
     for record in report.records("fallbacks"):
         found.append(element("h3", f"Why not as a {record.text('tier') or 'package'}"))
         found.append(element("pre", record.text("why") or "", data_field="fallback"))
@@ -242,7 +246,10 @@ def _proofs(report: Report) -> Element | None:
         ]
         words += [f"without: {', '.join(missed)} ({'; '.join(conditions.texts('why'))})" if missed else ""]
         if moved := record.decimal("answerMoved"):
-            words.append(f"other weights moved the answer by {moved}, and the package followed")
+            limit = f" to within {limit}" if (limit := record.decimal("limit")) else ""
+            words.append(f"other weights moved the answer by {moved}, and the package followed{limit}")
+        if why := record.text("why"):
+            words.append(f"nothing was seen: {why}")
         lines.append((record.text("name"), "; ".join(filter(None, words))))
     return rows(("proof", "what was seen"), lines)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
-from preheat_compiler import carry
+from preheat_compiler import carry, target
 from preheat_compiler.fields import RequestError
 from preheat_compiler.report import Report
 from preheat_compiler.request import parse_request
@@ -20,6 +22,8 @@ from unit.compiler import requests
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from preheat_compiler.decide import Decision
 
 CONTRACT = Target(
     identity=Identity(modules={"": ModuleIdentity(class_name="M", code="a", attributes="b")}, tensors={}, patches=""),
@@ -102,3 +106,59 @@ def test_a_base_that_is_no_digest_is_refused(base: object) -> None:
 
 def test_a_request_without_one_is_as_ever() -> None:
     assert parse_request(requests.make()).base is None
+
+
+def rejected(folder: Path, report: bytes | None, **changes: Any) -> tuple[Work, Decision, dict[str, Any]]:
+    """A target that was Rejected, carried over: what is decided, and the new report."""
+    work = make(folder, entry(**changes))
+    if report is not None:
+        (folder / "base" / "main" / "batch" / "cpu" / "report.json").write_bytes(report)
+    for name in (work.artifact, work.described):
+        name.mkdir(parents=True)
+    CONTRACT.write(work.described / "target.json")
+    with work.report.stage("loading the model"):
+        decision = target._carried_over(work, torch.nn.Identity(), CONTRACT, changes=False)
+    assert decision is not None
+    result = target._result(work, verdict=decision.verdict, reason=decision.reason, message=decision.message)
+    work.report.write(work.artifact, result, hardware="cpu")
+    return work, decision, json.loads((work.artifact / "report.json").read_text())
+
+
+SEEN = {
+    "formatVersion": 1, "verdict": "Rejected", "message": "too slow", "stages": [{"name": "measuring", "seconds": "9.000"}],
+    "speed": [{"inputs": "typical", "speedup": "0.8000"}], "errors": [{"inputs": "typical, seed 1", "maximum": "0"}],
+    "fallbacks": [{"tier": "package", "why": "ExportFailed: model.py:3"}], "environment": {"processor": "a quick one"},
+}  # fmt: skip
+FIGURES = {"speedup": "0.8000", "maxError": "1e-6", "compileSeconds": "17.1000"}
+
+
+def test_what_stays_rejected_keeps_its_figures_and_its_report_which_says_of_which_revision_it_is(
+    tmp_path: Path,
+) -> None:
+    work, decision, report = rejected(tmp_path, json.dumps(SEEN).encode(), message="too slow", figures=FIGURES)
+    assert (decision.verdict, decision.reason) == ("Rejected", "NoDifference")
+    assert decision.message == "carried over from the revision before, not compiled again: too slow"
+    assert {name: report[name] for name in ("speed", "errors", "fallbacks")} == {
+        name: SEEN[name] for name in ("speed", "errors", "fallbacks")
+    }
+    assert report["figures"] == {"speedup": "0.8000", "maxError": "1e-6"}
+    assert report["carriedOver"] == [{"base": work.request.base, "environment": {"processor": "a quick one"}}]
+    assert [stage["name"] for stage in report["stages"]] == ["loading the model"]
+
+
+def test_what_is_carried_over_again_is_still_of_the_revision_that_saw_it(tmp_path: Path) -> None:
+    _, decision, report = rejected(tmp_path, json.dumps(SEEN).encode(), message="too slow")
+    (tmp_path / "next").mkdir()
+    _, again, next_report = rejected(tmp_path / "next", json.dumps(report).encode(), message=decision.message)
+    assert again.message == decision.message
+    assert next_report["carriedOver"] == report["carriedOver"]
+    assert next_report["speed"] == SEEN["speed"]
+
+
+@pytest.mark.parametrize("report", [None, b"no JSON", b"[1]"])
+def test_where_there_is_no_report_to_keep_that_is_said(tmp_path: Path, report: bytes | None) -> None:
+    work, decision, new = rejected(tmp_path, report, message="too slow", figures=FIGURES)
+    assert decision.verdict == "Rejected"
+    why = "the earlier revision has no report that can be read"
+    assert new["carriedOver"] == [{"base": work.request.base, "why": why}]
+    assert new["figures"]["speedup"] == "0.8000"

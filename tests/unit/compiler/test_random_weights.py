@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 from preheat_compiler import package_proof
-from preheat_compiler.package_proof import randomise_
+from preheat_compiler.package_proof import randomise_, shuffle_
 
 
 class Odd(nn.Module):
@@ -55,3 +57,69 @@ def test_the_parts_are_all_of_it_and_none_is_large(monkeypatch: pytest.MonkeyPat
     for part in parts:
         part.fill_(1)
     assert bool((tensor == 1).all())
+
+
+class Rare(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.register_buffer("eight", torch.randn(40, 30).to(torch.float8_e4m3fn))
+        self.register_buffer("turns", torch.polar(torch.ones(20, 8), torch.rand(20, 8)))
+        self.register_buffer("repeated", torch.full((1, 1), 3.0).expand(6, 5))
+
+
+def test_narrow_complex_and_repeated_values_change_too() -> None:
+    net, before = Rare(), copy.deepcopy(Rare().state_dict())
+    randomise_(net, 5)
+    for name, old in before.items():
+        new = net.state_dict()[name]
+        assert (new.dtype, new.stride()) == (old.dtype, Rare().state_dict()[name].stride())
+        assert new.tolist() != old.tolist(), name
+    assert len(net.repeated.unique()) == 1
+
+
+class Whole(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.register_buffer("weight", torch.randint(-127, 128, (40, 30), dtype=torch.int8))
+        self.register_buffer("places", torch.arange(9).expand(1, -1))
+        self.register_buffer("pairs", torch.stack([torch.arange(20), torch.arange(20) + 100], 1))
+        self.register_buffer("columns", torch.stack([torch.arange(20), torch.arange(20) + 100]))
+        self.register_buffer("mask", torch.ones(8, 8).tril().bool())
+        self.register_buffer("count", torch.tensor(7))
+        self.register_buffer("repeated", torch.arange(1).expand(5))
+
+
+def test_integers_change_places_and_what_belongs_together_stays_together() -> None:
+    net, before = Whole(), Whole().state_dict()
+    assert shuffle_(net, 5, booleans=False)
+    now = net.state_dict()
+    for name in ("weight", "places", "pairs", "columns"):
+        assert not torch.equal(now[name], before[name]), name
+        assert torch.equal(now[name].flatten().sort().values, before[name].flatten().sort().values), name
+    for name in ("mask", "count", "repeated"):
+        assert torch.equal(now[name], before[name]), name
+    assert bool((net.pairs.diff() == 100).all())
+    assert bool((net.columns.diff(dim=0) == 100).all())
+
+
+def test_booleans_change_places_when_they_are_asked_for() -> None:
+    net, before = Whole(), Whole().state_dict()
+    assert shuffle_(net, 5, booleans=True)
+    changed = [name for name, old in before.items() if not torch.equal(net.state_dict()[name], old)]
+    assert changed == ["mask"]
+
+
+def test_equal_seeds_give_equal_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package_proof, "_PART", 100)
+    one, other = Whole(), Whole()
+    for net in (one, other):
+        shuffle_(net, 5, booleans=False)
+    assert torch.equal(one.weight, other.weight)
+    assert not torch.equal(one.weight, Whole().weight)
+
+
+def test_where_nothing_can_change_places_it_is_said() -> None:
+    assert not shuffle_(nn.Linear(3, 4), 5, booleans=False)
+    assert not shuffle_(nn.BatchNorm1d(4), 5, booleans=False)

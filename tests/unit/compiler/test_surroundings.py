@@ -125,6 +125,19 @@ def test_compilers_are_counted_and_stopped_or_passed_on(tmp_path: Path) -> None:
     assert layout.compiler_runs(tmp_path / "none") == 0
 
 
+def test_whether_a_compiler_runs_is_seen_by_asking_it_and_asking_is_no_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, real = tmp_path / "log", os.environ["PATH"]
+    for name, pass_on, found in (("stopped", False, None), ("passing", True, "g++")):
+        shims = layout.shims(tmp_path / name, log=log, pass_on=pass_on)
+        monkeypatch.setenv("PATH", f"{shims}:{real}")
+        assert layout.answering_compiler() == found
+        monkeypatch.setenv("PATH", real)
+    assert log.read_text()
+    assert layout.compiler_runs(log) == 0
+
+
 def test_a_compiler_that_stands_for_another_does_not_find_the_shim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

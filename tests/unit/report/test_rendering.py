@@ -193,6 +193,25 @@ def test_why_a_tier_was_not_possible_is_told_with_file_and_line() -> None:
     assert page.marked["fallback"] == why
 
 
+def test_what_was_carried_over_says_of_which_revision_it_is() -> None:
+    content = reports.kept(carriedOver=[{"base": "sha256:0a", "environment": None}])
+    assert page_of(content).marked["carriedOver"] == (
+        "Not compiled again: all that was seen is of an earlier revision, sha256:0a."
+    )
+    content = reports.kept(carriedOver=[{"base": "sha256:0a", "why": "it has no report"}])
+    assert page_of(content).marked["carriedOver"].endswith(" There is less of it, since it has no report.")
+
+
+def test_how_much_a_proof_could_see_is_told_and_where_it_saw_nothing() -> None:
+    proofs = [
+        {"name": "random weights", "answerMoved": "0.83", "limit": "0.0100"},
+        {"name": "shuffled integers", "why": "eager refuses them: ValueError"},
+    ]
+    text = " ".join(page_of(reports.kept(proofs=proofs)).texts)
+    assert "other weights moved the answer by 0.83, and the package followed to within 0.0100" in text
+    assert "nothing was seen: eager refuses them: ValueError" in text
+
+
 def test_the_graphs_are_told_with_the_users_file_and_line() -> None:
     content = reports.cut()
     page = page_of(content)
