@@ -130,6 +130,31 @@ def test_what_is_wrong_with_its_own_weights_too_is_refused() -> None:
     refused(Net(), lambda module: lambda x: exact(module)(x) * 1.2)
 
 
+class Insisting:
+    """As code does that checks a value which was compiled in; `error` is what it raises for another one."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.kept: torch.Tensor | None = None
+
+    def __call__(self, module: nn.Module) -> Callable[..., Any]:
+        bias = module.get_parameter("out.bias")
+        self.kept = bias.clone() if self.kept is None else self.kept
+        if not torch.equal(bias, self.kept):
+            raise self.error
+        return exact(module)
+
+
+def test_what_fails_with_other_weights_is_refused() -> None:
+    words = refused(Net(), Insisting(RuntimeError("expected u0 == 7")))
+    assert "with other weights the package fails where eager answers: RuntimeError: expected u0 == 7" in words
+
+
+def test_memory_that_runs_out_meanwhile_is_no_weight() -> None:
+    with pytest.raises(MemoryError):
+        prove(Net(), Insisting(MemoryError()))
+
+
 class Brittle(nn.Module):
     """Gives NaN with any weights but its own."""
 
