@@ -3,7 +3,8 @@
 Why it exists: packages rest on parts of torch that no version promises. `features` looks for them by name, and this finds out
 whether what has the names also works: a small model to a package served hot, and one that does not export to caches
 served warm, both proved by the driver and computed once more in the served process. A version must either do all
-that or be refused with a word before anything is compiled; exits 1 when one does neither.
+that or be refused with a word before anything is compiled; which of the two is pinned for those that were tried before.
+Exits 1 when one does otherwise.
 
     python benchmarks/torch_versions.py 2.14.1 2.15.0 …       # several GB for each, removed afterwards
 """
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 LEFT_OUT = ("triton", "cuda-toolkit", "cuda-bindings", "cuda-pathfinder")
 UNUSED = ("cudnn/lib/libcudnn_*", "nvshmem/lib/*.a", "nvshmem/lib/*.bc", "*/include")
 MODELS = ("small_weights", "branching")
+#: Minor versions of which it is known. Without these, a part of torch that is looked for under a wrong name would make a
+#: version that works a refused one, and nothing would be wrong with that. Others must do either.
+MUST_WORK = ("2.13", "2.14", "2.15")
+MUST_BE_REFUSED = ("2.9", "2.10", "2.11", "2.12")
 
 
 def environment(version: str, python: str = sys.executable, *, name: str = "", cache: Path | None = None) -> Path:
@@ -113,6 +118,16 @@ def works(each: dict[str, Any]) -> bool:
     return bool(each["models"]) and not any(found["faults"] for found in each["models"].values())
 
 
+def misses(each: dict[str, Any]) -> str | None:
+    """What is wrong with what became of that version, in words; None when it is as it must be."""
+    minor, refused = ".".join(each["version"].split(".")[:2]), each["features"]["reason"]
+    if works(each):
+        return "works, and must be refused" if minor in MUST_BE_REFUSED else None
+    if not refused:
+        return "neither works nor is refused"
+    return "is refused, and must work" if minor in MUST_WORK else None
+
+
 def of_models(each: dict[str, Any]) -> list[str]:
     """What became of each model in one row, a cell each."""
     cells = []
@@ -160,7 +175,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     for each in rows:
         cells = [each["version"], each["features"]["reason"] or "all there"]
         cells += of_models(each)
-        cells += ["yes" if works(each) else "refused" if each["features"]["reason"] else "NO"]
+        cells += [f"NO: {missed}" if (missed := misses(each)) else "yes" if works(each) else "refused"]
         cells += [f"{each['commit']}, {each['date']}, {each['machine']}, Python {each['python']}"]
         lines.append(f"| {' | '.join(cells)} |")
     words = [f"- {each['version']}: {each['features']['message']}" for each in rows if each["features"]["reason"]]
@@ -178,12 +193,10 @@ def main() -> int:
     rows = {each["version"]: each for each in json.loads(place.read_text())} if place.exists() else {}
     for version in arguments.versions:
         rows[version] = found = row(version)
-        print(
-            f"torch {version}: {'works' if works(found) else found['features']['message'] or 'does not work'}",
-            flush=True,
-        )
+        said = [misses(found) or ("works" if works(found) else "is refused"), found["features"]["message"]]
+        print(f"torch {version}: {': '.join(filter(None, said))}", flush=True)
         write(place, rows, table)
-    return 0 if all(works(each) or each["features"]["reason"] for each in rows.values()) else 1
+    return 1 if any(misses(each) for each in rows.values()) else 0
 
 
 if __name__ == "__main__":

@@ -136,11 +136,16 @@ def _places(bucket: Bucket) -> list[tuple[Place, TensorSpec]]:
 
 
 def traceable(bucket: Bucket) -> Bucket:
-    """The bucket without size 1 in its ranges: torch takes a size of 1 for a constant, and code for a range refuses it."""
+    """The bucket without what torch takes for a constant: one step of a dim that varies.
+
+    That is a size of 1, and of a dim with `multipleOf` that multiple itself. Code for a range refuses it, and no range can
+    be traced from it.
+    """
     dims = []
     for dim in bucket.dims:
         first, last = legal_ends(dim)
-        dims.append(replace(dim, minimum=2) if first == 1 and last > 1 else dim)
+        step = dim.multiple_of
+        dims.append(replace(dim, minimum=2 * step) if first == step and last > first else dim)
     return replace(bucket, dims=tuple(dims))
 
 

@@ -32,7 +32,7 @@ _CPU_CLASS = "what CPU the code is for is said by hardware[].cpuIsa"
 _CACHES = "which caches are used, and where, is what pods and compile Jobs have to agree on"
 #: Options that cannot be chosen, by what their names begin with, and why.
 RESERVED = {
-    "aot_inductor.": "how a package is made is agreed with the pods that bind and run it",
+    "aot_inductor": "how a package is made is agreed with the pods that bind and run it",
     "always_keep_tensor_constants": _WEIGHTS,
     "joint_graph_constant_folding": _WEIGHTS,
     "freezing": _WEIGHTS,

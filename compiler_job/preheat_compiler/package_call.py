@@ -208,7 +208,7 @@ def _export_dim(entry: DimRange) -> Any:
 def narrowed(spec: CallSpec, program: Any) -> CallSpec:
     """The contract with the ranges torch really compiled for.
 
-    A multiple of m is traced as m times a symbol that is at least 2, so the smallest sizes can be lost.
+    A multiple of m is traced as m times a symbol that is at least 2, so m itself is not among them.
     """
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     inputs = iter(program.graph_signature.user_inputs)

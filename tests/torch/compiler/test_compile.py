@@ -11,6 +11,7 @@ import pytest
 from preheat_operator.report import render
 from preheat_runtime.package import Target
 from unit.compiler import toolkits
+from unit.compiler.documented import undocumented
 from unit.compiler.jobs import Job, bucket, compile_job, serve, tensor
 
 if TYPE_CHECKING:
@@ -179,6 +180,10 @@ def _may_mount() -> bool:
     return subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode == 0
 
 
+def test_all_that_reports_hold_is_documented(mixed: Job) -> None:
+    assert undocumented(mixed) == []
+
+
 def test_the_report_makes_a_page(mixed: Job) -> None:
     for module, bucket_name in (("net", "ranged"), ("branching", "one"), ("crashing", "one"), ("typo", "one")):
         files = render((mixed.app / "out" / module / bucket_name / "report.json").read_bytes())
@@ -260,6 +265,22 @@ def test_a_restarted_container_goes_on_where_it_was(mixed: Job) -> None:
     assert code == 0
     assert "loading the model" not in said
     assert mixed.result() == before
+
+
+def test_too_far_from_eager_is_rejected_with_the_figures(tmp_path: Path) -> None:
+    net = {"name": "net", "path": "", "buckets": [bucket("one", tensor(4, 64))]}
+    job = compile_job(tmp_path, MODEL, "model:load_net", net, keepIf={"minSpeedup": "0", "maxError": "0.000000000001"})
+    target = job.target("net", "one")
+    assert (target["verdict"], target["reason"], target["tier"]) == ("Rejected", "ErrorAboveMaximum", None), job.said
+    assert "more than the allowed 1e-12" in target["message"]
+    assert 1e-12 < float(target["figures"]["maxError"]) < 1e-3
+    report = job.report("net", "one")
+    assert (report["verdict"], report["reason"]) == ("Rejected", "ErrorAboveMaximum")
+    assert max(float(each["maximum"]) for each in report["errors"]) > 1e-12
+    # What is not right is neither timed nor proved.
+    assert {"speed", "proofs", "memory"}.isdisjoint(report)
+    assert target["files"] == ["bytecode.zip", "report.json", "target.json"]
+    assert Target.read(job.app / "out/net/one/target.json").package is None
 
 
 # The end-to-end tests have this verdict in their gate too.

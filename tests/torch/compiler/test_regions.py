@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from preheat_runtime.package import Target
+from unit.compiler.documented import undocumented
 from unit.compiler.jobs import Job, bucket, compile_job, serve, tensor
 
 if TYPE_CHECKING:
@@ -92,6 +93,10 @@ def test_equal_blocks_are_compiled_once_and_others_on_their_own(job: Job) -> Non
     assert [each["paths"] for each in job.report("net", "range")["regions"]] == [
         list(region.paths) for region in content.regions
     ]
+
+
+def test_all_that_reports_hold_is_documented(job: Job) -> None:
+    assert undocumented(job) == []
 
 
 def test_a_pattern_that_means_nothing_says_what_there_is(job: Job) -> None:

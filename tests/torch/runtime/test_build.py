@@ -9,6 +9,7 @@ from torch import nn
 from preheat_compiler import package, package_cpu
 from preheat_compiler.package import DimRange, ExampleCall, build_package
 from preheat_runtime.bind import Mismatch
+from preheat_runtime.levers import Levers
 
 pytestmark = pytest.mark.torch
 
@@ -221,6 +222,21 @@ def test_autocast_around_a_build_does_not_get_into_it(tmp_path):
 
 
 @torch.no_grad()
+def test_autocast_that_is_asked_for_is_compiled_in(tmp_path):
+    net = nn.Linear(8, 8).eval()
+    levers = Levers(autocast="bfloat16")
+    build_package(net, X, dynamic_shapes=None, out=tmp_path, cpu_isa="X86_64_V3", levers=levers)
+    opened = package.load_package(tmp_path, net)
+    (x,) = X.args
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        # Only code that casts gives this dtype: what was traced without autocast does not see the pod's.
+        assert opened(x).dtype == net(x).dtype == torch.bfloat16
+        torch.testing.assert_close(opened(x), net(x))
+    with pytest.raises(Mismatch, match="autocast is off, compiled with bfloat16"):
+        opened(x)
+
+
+@torch.no_grad()
 def test_inputs_in_channels_last_order(tmp_path):
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)).eval().to(memory_format=torch.channels_last)
     images = torch.randn(4, 3, 12, 10).to(memory_format=torch.channels_last)
@@ -233,6 +249,21 @@ def test_inputs_in_channels_last_order(tmp_path):
         assert opened(x).stride() == net(x).stride()
     with pytest.raises(Mismatch, match="is not in channels_last order"):
         opened(torch.randn(2, 3, 12, 10))
+
+
+@torch.no_grad()
+def test_multiples_are_answered_but_for_the_first_and_what_lies_between_is_not(tmp_path):
+    net = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.LayerNorm(32))
+    eights = {"input": {0: DimRange(name="n", minimum=8, maximum=64, multiple_of=8)}}
+    build(net, tmp_path, ExampleCall(args=(torch.randn(40, 16),)), dynamic_shapes=eights)
+    opened = package.load_package(tmp_path, net)
+    for n in range(16, 65, 8):
+        x = torch.randn(n, 16)
+        torch.testing.assert_close(opened(x), net(x), rtol=1e-4, atol=1e-5)
+    # One step of eight is a constant to torch, so the code does not say of 8 rows that it is right for them.
+    for n in (8, 12, 20, 63, 72):
+        with pytest.raises(Mismatch, match=r"compiled for \(n from 16 to 64, multiples of 8, 16\)"):
+            opened(torch.randn(n, 16))
 
 
 def test_nothing_is_baked_in(trap_package):

@@ -71,6 +71,27 @@ def test_size_one_is_left_out_of_a_range_and_that_is_said() -> None:
     assert unserved(asked, asked) == ""
 
 
+@pytest.mark.parametrize(
+    ("asked", "served", "traced"),
+    [
+        ((8, 64), (16, 64), 40),
+        ((3, 64), (16, 64), 40),
+        ((8, 16), (16, 16), 16),
+        ((16, 64), (16, 64), 40),
+        ((8, 8), (8, 8), 8),
+    ],
+)
+def test_one_step_is_left_out_of_a_range_of_multiples_and_never_traced_with(
+    asked: tuple[int, int], served: tuple[int, int], traced: int
+) -> None:
+    before = bucket(dim(*asked, 8))
+    after = traceable(before)
+    assert legal_ends(after.dims[0]) == served
+    assert pick_sizes(after)[0].by_dim["n"] == traced
+    first = legal_ends(before.dims[0])[0]
+    assert (f"for {first} give a bucket of its own" in unserved(before, after)) == (first < served[0])
+
+
 def test_ranges_that_tracing_narrowed_are_kept_to() -> None:
     asked = bucket(dim(8, 64, 8))
     served = narrowed(asked, {"n": DimRange(name="n", minimum=16, maximum=64, multiple_of=8)})

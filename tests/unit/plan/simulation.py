@@ -28,6 +28,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 UID = "11111111-2222-3333-4444-555555555555"
 #: What a target's line of the publisher's termination message says.
 KEPT = "main|one|Kept|Faster|1.7500|0.1200|1900000"
+REJECTED = "main|one|Rejected|SpeedupBelowMinimum|0.9000|0.1200|"
 FAILED = "main|one|Failed|CompileFailed|||"
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from unit.plan.simulation import KEPT, Simulation, complaint, digest, spec
+from unit.plan.simulation import FAILED, KEPT, REJECTED, Simulation, complaint, digest, spec
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,30 @@ def test_endings_that_another_attempt_would_repeat(
     world.settle()
     assert len(world.made) == 1, "nothing is tried again"
     assert world.condition("Ready") == ("False", condition), "the reason outlives the pass"
+
+
+@pytest.mark.parametrize(
+    ("line", "condition"),
+    [
+        (KEPT, ("True", "RevisionReady")),
+        (REJECTED, ("True", "NothingKept")),
+        (FAILED, ("False", "AllTargetsFailed")),
+    ],
+)
+def test_a_published_verdict_is_final(line: str, condition: tuple[str, str]) -> None:
+    world = Simulation()
+    world.settle()
+    world.publish(world.open_jobs()[0], digest("a"), line)
+    world.settle()
+    (target,) = world.status["targets"]
+    for _ in range(2):
+        assert f"main|one|{target['verdict']}|{target['reason']}" in line
+        assert world.condition("Ready") == condition
+        world.wait(100_000)
+        world.jobs.clear()  # their time to live is over
+        world.pods.clear()
+        world.settle()
+    assert len(world.made) == 1, "nothing is compiled again"
 
 
 @pytest.mark.parametrize(
