@@ -182,7 +182,9 @@ class Modules(RuleBasedStateMachine):
         """Where the package answers, it does so again once the module is as it was."""
         there, back = pair
         self.hot(4)
-        before = self.hot(4)
+        # torch's functional_call leaves plain tensors in a submodule that has several places; what is undone is a buffer then.
+        held = [each for part in self.net.modules() for each in part._parameters.values() if each is not None]
+        before = self.hot(4) and all(isinstance(each, torch.nn.Parameter) for each in held)
         done = self.done(there, number)
         self.hot(4)
         done = self.done(back, number) and done
