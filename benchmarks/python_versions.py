@@ -125,6 +125,11 @@ def row(version: str) -> dict[str, Any]:
     return {**about, "unsupported": why, "models": {}}
 
 
+def renewed(kept: dict[str, Any] | None, found: dict[str, Any]) -> dict[str, Any]:
+    """The row to keep: that this machine lacks a version says nothing against what another machine saw of it."""
+    return kept if kept is not None and "not_run" in found else found
+
+
 def verdict(each: dict[str, Any]) -> str:
     """The row in a word."""
     return (
@@ -166,8 +171,9 @@ def main() -> int:
     place = arguments.out / "python-versions.json"
     rows = {each["version"]: each for each in json.loads(place.read_text())} if place.exists() else {}
     for version in arguments.versions:
-        rows[version] = row(version)
-        print(f"Python {version}: {verdict(rows[version])}", flush=True)
+        found = row(version)
+        rows[version] = renewed(rows.get(version), found)
+        print(f"Python {version}: {verdict(found)}", flush=True)
         write(place, rows, table)
     return 1 if any(verdict(each) == "NO" for each in rows.values()) else 0
 
