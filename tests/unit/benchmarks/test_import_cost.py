@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
-
-from lab.paths import REPOSITORY
 
 
 @pytest.fixture
-def cost(monkeypatch):
-    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
-    import import_cost
-
-    yield import_cost
-    for name in ("import_cost", "shared"):
-        sys.modules.pop(name, None)
+def cost(benchmark):
+    return benchmark("import_cost")
 
 
 def results(*, added: float = 1.5, whole_low: float = -40.0) -> dict:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from xml.etree import ElementTree
 
 import pytest
 
-from lab.paths import REPOSITORY
-
 
 @pytest.fixture
-def report(monkeypatch):
-    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
-    import peer_report
-
-    yield peer_report
-    for name in ("peer_report", "peer_ways", "shared"):
-        sys.modules.pop(name, None)
+def report(benchmark):
+    return benchmark("peer_report")
 
 
 def row(total: float, after: float, *faults: str) -> dict:

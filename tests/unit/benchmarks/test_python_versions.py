@@ -1,20 +1,11 @@
 """What a run on one machine leaves of the rows that another machine made."""
 
-import sys
-
 import pytest
-
-from lab.paths import REPOSITORY
 
 
 @pytest.fixture
-def versions(monkeypatch):
-    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
-    import python_versions
-
-    yield python_versions
-    for name in ("python_versions", "torch_versions", "shared"):
-        sys.modules.pop(name, None)
+def versions(benchmark):
+    return benchmark("python_versions")
 
 
 SEEN = {"version": "3.14", "commit": "before", "models": {"small_weights": {}}}

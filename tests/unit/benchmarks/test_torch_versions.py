@@ -15,13 +15,8 @@ REFUSED = "TorchUnsupported"
 
 
 @pytest.fixture
-def versions(monkeypatch):
-    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
-    import torch_versions
-
-    yield torch_versions
-    for name in ("torch_versions", "shared"):
-        sys.modules.pop(name, None)
+def versions(benchmark):
+    return benchmark("torch_versions")
 
 
 def row(version: str, *models: dict, reason: str | None = None) -> dict:

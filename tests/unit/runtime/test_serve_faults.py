@@ -130,18 +130,22 @@ FAULTS: dict[str, tuple[object, str, Choice | None]] = {
 }
 
 
-@pytest.mark.parametrize(("owner", "name", "choice"), FAULTS.values(), ids=FAULTS.keys())
-def test_a_fault_of_ours_is_said_once_and_torch_answers_once(
-    fake: Torch, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, choice: Choice | None
-) -> None:
+@pytest.fixture(params=FAULTS.values(), ids=FAULTS.keys())
+def faulty(fake: Torch, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Torch:
+    """`fake`, with one thing of ours that fails."""
+    owner, name, choice = request.param
     if choice is not None:
         chosen(monkeypatch, choice)
     monkeypatch.setattr(owner, name, broken)
+    return fake
+
+
+def test_a_fault_of_ours_is_said_once_and_torch_answers_once(faulty: Torch) -> None:
     for _ in range(3):  # blocks of a model, each compiled on its own
-        compiled = fake.compile(Net())
+        compiled = faulty.compile(Net())
         assert [compiled(X), compiled(X)] == ["torch", "torch"]
-    assert (fake.compiled, fake.asked) == (3, 6)
-    (reason,) = fake.faults()
+    assert (faulty.compiled, faulty.asked) == (3, 6)
+    (reason,) = faulty.faults()
     assert os.strerror(errno.EMFILE) in reason
 
 
@@ -155,20 +159,14 @@ def test_a_module_that_another_thread_is_importing_is_no_fault(
     assert fake.faults() == []
 
 
-@pytest.mark.parametrize(("owner", "name", "choice"), FAULTS.values(), ids=FAULTS.keys())
-def test_what_the_users_code_raises_is_raised_whatever_fails_of_ours(
-    fake: Torch, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, choice: Choice | None
-) -> None:
-    if choice is not None:
-        chosen(monkeypatch, choice)
-    monkeypatch.setattr(owner, name, broken)
-    fake.error = KeyError("of the user's forward")
-    compiled = fake.compile(Net())
+def test_what_the_users_code_raises_is_raised_whatever_fails_of_ours(faulty: Torch) -> None:
+    faulty.error = KeyError("of the user's forward")
+    compiled = faulty.compile(Net())
     with pytest.raises(KeyError) as raised:
         compiled(X)
-    assert raised.value is fake.error
+    assert raised.value is faulty.error
     assert raised.value.__context__ is None, "nothing of ours is told with it"
-    assert fake.asked == 1
+    assert faulty.asked == 1
 
 
 def test_what_torch_compile_raises_is_raised_and_it_is_called_once(fake: Torch) -> None:
