@@ -15,6 +15,7 @@ from preheat_compiler.inputs import Sizes, build_call
 from preheat_compiler.progress import say
 from preheat_compiler.report import decimal
 from preheat_runtime.compare import difference
+from preheat_runtime.hook import in_words
 from preheat_runtime.memory import memory_available
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def against_reference(
                     )
     except Exception as error:
         # Whatever a module's own code raises when its weights are of another type.
-        words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        words = " ".join(in_words(error).split())[:300]
         say(f"no reference to compare with: {words}")
         report.note("reference", why=words)
 
@@ -82,7 +83,7 @@ def own_error(module: torch.nn.Module, call: Call, eager: Any) -> float | None:
         ]
         seen = difference(pytree.tree_unflatten(alike, spec), eager).maximum
     except Exception as error:  # as above
-        say(f"no reference to compare with: {type(error).__name__}: {error}"[:300])
+        say(f"no reference to compare with: {in_words(error)}"[:300])
         return None
     return seen if math.isfinite(seen) else None
 

@@ -22,6 +22,7 @@ from preheat_compiler.measure import Speed
 from preheat_runtime.compare import Difference
 from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment
 from preheat_runtime.fingerprint import needed_isa
+from preheat_runtime.hook import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -180,7 +181,7 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
 def _reason(error: BaseException) -> str:
     if reason := common_reason(error):
         return reason
-    return "CompilerMissing" if "InvalidCxxCompiler" in f"{type(error).__name__} {error}" else "CompileFailed"
+    return "CompilerMissing" if "InvalidCxxCompiler" in in_words(error) else "CompileFailed"
 
 
 def _keep(folder: Path, target: Path, report: Report) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from preheat_compiler.verdict import TargetError
+from preheat_runtime.hook import words_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +54,7 @@ def common_reason(error: BaseException) -> str | None:
             return "DiskFull"
         if isinstance(each, OSError) and each.errno == errno.ENOMEM:
             return "OutOfMemory"
-    text = "\n".join(str(each) for each in chain)
+    text = "\n".join(words_of(each) for each in chain)
     for reason, pattern in (("OutOfMemory", _MEMORY), ("DiskFull", _DISK), ("DeviceMissing", _DEVICE)):
         if pattern.search(text):
             return reason
@@ -69,7 +70,7 @@ def failed(reason: str, doing: str, error: BaseException, *, remedy: str) -> Tar
 
 def describe(error: BaseException, *, limit: int = 700) -> str:
     """`ImportError: no module named x (model.py:3)`: the exception, and where in the user's code it came from."""
-    text = " ".join(str(error).split())
+    text = " ".join(words_of(error).split())
     if len(text) > limit:
         text = f"{text[:limit].rstrip()} ..."
     where = user_frame(error)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from preheat_runtime import identity as identities
+from preheat_runtime.hook import words_of
 from preheat_runtime.levers import Levers
 from preheat_runtime.native import Library, NativeError, SharedObject
 from preheat_runtime.opened import OpenPackage
@@ -251,7 +252,7 @@ def _export(
     except Exception as error:  # torch raises whatever the user's code and its own tracer raise
         where = users_line(error)
         raise ExportFailed(
-            f"torch.export refused {type(module).__qualname__}: {fixed_range(str(error)) or _first_lines(error)}",
+            f"torch.export refused {type(module).__qualname__}: {fixed_range(words_of(error)) or _first_lines(error)}",
             where=where,
         ) from error
     if printed:
@@ -367,5 +368,5 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _first_lines(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in words_of(error).splitlines() if line.strip()]
     return " ".join(lines[:3])[:600] or type(error).__name__

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from preheat_compiler.inputs import build_call
 from preheat_compiler.progress import say
 from preheat_compiler.report import decimal
+from preheat_runtime.hook import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,7 +47,7 @@ def where_time_goes(
             look(run, call.args, call.kwargs, device, seconds, sizes.name, report)
         except Exception as error:
             # What was measured stands without it.
-            words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            words = " ".join(in_words(error).split())[:300]
             say(f"where {kind} spends its time is not known: {words}")
             report.note("submodules", kind=kind, inputs=sizes.name, why=words)
 

@@ -13,6 +13,7 @@ from .bind import Mismatch, ModuleState, grad_reason, process_reason, watched_re
 from .calls import Matcher
 from .fingerprint import changed_settings, needed_flags
 from .garbage import not_collected
+from .hook import in_words
 from .locks import ForkLock
 from .package import TargetUnreadable
 from .reasons import ON_REJECT_COMPILE
@@ -172,7 +173,7 @@ class Chooser:
             except Exception as error:  # another thread may be changing the module; or it is too odd, now and later
                 self._changes += MAX_CHANGES_IN_A_ROW // 4
                 self.fitting, self._state = (), None
-                self._unfit = f"the module cannot be described: {type(error).__name__}: {error}"[:300]
+                self._unfit = f"the module cannot be described: {in_words(error)}"[:300]
             return self._state
 
     def _attach(self) -> tuple[ModuleState, tuple[Fitting, ...], str]:

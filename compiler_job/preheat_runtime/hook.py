@@ -96,7 +96,20 @@ def _complain_plainly(what: str, error: Exception) -> None:
     kind = os.getpid(), what, type(error).__name__
     if kind not in _complaints and os.environ.get(ENV_LOG, "json") != "off" and sys.stderr is not None:
         _complaints.add(kind)
-        sys.stderr.write(f"preheat: {what}: {type(error).__name__}: {error}\n")
+        sys.stderr.write(f"preheat: {what}: {in_words(error)}\n")
 
 
 _complaints: set[tuple[int, str, str]] = set()
+
+
+def in_words(error: BaseException) -> str:
+    """`ValueError: no such mode`; also of an exception of the user's making, whose `__str__` raises in turn. Never raises."""
+    return f"{type(error).__name__}: {words_of(error)}"
+
+
+def words_of(error: BaseException) -> str:
+    """As `str`, and never raises."""
+    try:
+        return str(error)
+    except Exception as another:
+        return f"(its __str__ raises {type(another).__name__})"

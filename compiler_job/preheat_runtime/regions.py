@@ -14,6 +14,7 @@ import torch
 
 from .bind import BoundCode, BoundPackage, Code, Mismatch, grad_reason, process_reason
 from .calls import Matcher
+from .hook import in_words
 from .identity import OURS
 
 if TYPE_CHECKING:
@@ -47,9 +48,8 @@ def install(module: torch.nn.Module, target: Target) -> None:
         present = block.__dict__.get("_compiled_call_impl")
         if present is None:
             block._compiled_call_impl = _switch(block)
-        elif not getattr(
-            present, "_preheat_switch", False
-        ):  # also what `block.compile()` got from us: it would answer first
+        elif not getattr(present, "_preheat_switch", False):
+            # Also what `block.compile()` got from us: it would answer first.
             raise Mismatch(f"submodule {path!r} is compiled on its own already")
         elif getattr(present, OURS, None) is not _active:
             block._compiled_call_impl = _switch(block)  # of a runtime that was imported anew
@@ -101,7 +101,7 @@ class _Region:
                 return self._run(tensors)
             self._package.missed.setdefault(self._path, tensors)
         except Exception as error:  # whatever it is, nothing but our own code has run
-            self._broken = f"{type(error).__name__}: {error}"[:300]
+            self._broken = in_words(error)[:300]
             self._package.missed[self._path] = self._broken
         return self._block._call_impl(*args, **kwargs)
 

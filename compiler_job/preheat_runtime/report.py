@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .hook import in_words
 from .locks import ForkLock, once
 from .records import dataclass
 from .variables import ENV_LOG, ENV_MODEL, ENV_REPORTS_URL, ENV_WORK_DIR
@@ -182,7 +183,7 @@ class Reporter:
             if key in self._said or self._is_full():
                 return
             self._said.add(key)
-        self._emit({"event": "preheat-error", "reason": f"{what}: {type(error).__name__}: {str(error)[:500]}"})
+        self._emit({"event": "preheat-error", "reason": f"{what}: {in_words(error)[:600]}"})
 
     def checked(self, checked: Checked) -> None:
         """Report a package that was found wrong, or could not be checked; each once."""

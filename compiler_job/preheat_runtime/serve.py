@@ -19,7 +19,7 @@ from . import revision as revisions
 from .asked import module_of, off_reason, refused_arguments, refused_levers
 from .choosing import Choice, Chooser
 from .fallback import EAGERLY, Fallback
-from .hook import WITHOUT, complain
+from .hook import WITHOUT, complain, in_words
 from .locks import ForkLock, once, once_property
 from .reasons import ON_MISS_EAGER
 from .records import dataclass
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .report import Reporter
     from .revision import Candidate, Revision
     from .steady import Steady
+    from .verify import Call
 
 T = TypeVar("T")
 _POLICY = "the policy of serving"
@@ -142,32 +143,19 @@ class Server:
     def answer(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Answer one call. Raises only what torch or the user's own code raises."""
         begin = time.perf_counter()
-        candidate, users_code, checked = None, False, None
+        candidate, users_code, call = None, False, None
         try:
             choice = self.chooser.choose(args, kwargs)
             package = choice.package
             if package is not None and choice.tensors is not None:
                 candidate = choice.candidate
                 if choice.check is not None:
-                    checked = choice.check.begin(choice.tensors, args, kwargs)
+                    call = choice.check.begin(choice.tensors, args, kwargs)
                 users_code = package.runs_the_module
                 result = package.answer(choice.tensors, args, kwargs)
                 users_code = False
-                # The answer is there: whatever fails from here on is said, and no call is made twice for it.
-                try:
-                    if package.missed:
-                        path, why = next(iter(package.missed.items()))
-                        choice = replace(choice, reason=f"package, but not of region {path}: {why}"[:600])
-                    if checked is not None:
-                        call, checked = checked, None
-                        result, wrong = call.compared(result)
-                        choice = choice if wrong is None else replace(choice, outcome="eager", reason=wrong)
-                    elif choice.check is None:
-                        self._time(choice.candidate, begin)
-                except Exception as error:
-                    self._failed("what became of an answer was not found out", error)
-                self._report(choice, args, kwargs, begin)
-                return result
+                checked, call = call, None
+                return self._answered(choice, checked, result, args, kwargs, begin)
         except Exception as error:  # whatever it is, torch can still answer
             if users_code:
                 raise  # it would do the same again, with all that it did before
@@ -176,9 +164,30 @@ class Server:
             self._failed("the package was not used", error)
             choice = Choice(outcome="cold", reason=_words(error))
         finally:
-            if checked is not None:
-                checked.forget()
+            if call is not None:
+                call.forget()
         return self._without_package(self._by_policy(choice, args, kwargs, begin), args, kwargs, begin)
+
+    def _answered(
+        self, choice: Choice, call: Call | None, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float
+    ) -> Any:  # fmt: skip
+        """What to answer where a package gave `result`: that, unless `call` finds it wrong. Never raises.
+
+        Whatever fails of ours is said, and no call is made twice for it.
+        """
+        try:
+            if choice.package is not None and choice.package.missed:
+                path, why = next(iter(choice.package.missed.items()))
+                choice = replace(choice, reason=f"package, but not of region {path}: {why}"[:600])
+            if call is not None:
+                result, wrong = call.compared(result)
+                choice = choice if wrong is None else replace(choice, outcome="eager", reason=wrong)
+            elif choice.check is None:
+                self._time(choice.candidate, begin)
+        except Exception as error:
+            self._failed("what became of an answer was not found out", error)
+        self._report(choice, args, kwargs, begin)
+        return result
 
     def _time(self, candidate: Candidate | None, begin: float) -> None:
         """Time one of a package's later answers, until there are enough; a call that is compared takes longer."""
@@ -286,7 +295,7 @@ class Server:
 
 
 def _words(error: Exception) -> str:
-    return f"Preheat failed: {type(error).__name__}: {error}"[:300]
+    return f"Preheat failed: {in_words(error)}"[:300]
 
 
 def _key(choice: Choice) -> tuple[int, str, str, Candidate | None]:

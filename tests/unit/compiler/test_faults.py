@@ -58,6 +58,16 @@ def test_the_users_own_line_is_named_not_a_librarys(tmp_path: Path) -> None:
     assert f"{file}:3" in describe(refused.value)
 
 
+def test_an_exception_whose_words_raise_in_turn_is_named_all_the_same() -> None:
+    class Wordless(Exception):
+        def __str__(self) -> str:
+            raise IndexError
+
+    said = failed("FactoryFailed", "running the factory", Wordless(), remedy="See the log.")
+    assert said.reason == "FactoryFailed"
+    assert "running the factory: Wordless: (its __str__ raises IndexError)" in str(said)
+
+
 def test_a_syntax_error_says_where_it_is() -> None:
     with pytest.raises(SyntaxError) as refused:
         compile("x =", "model.py", "exec")

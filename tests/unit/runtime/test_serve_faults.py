@@ -103,6 +103,17 @@ def broken(*_: object, **__: object) -> Any:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
+class Wordless(Exception):
+    """As a careless class of the user's may be."""
+
+    def __str__(self) -> str:
+        return self.args[7]  # type: ignore[no-any-return]
+
+
+def wordless(*_: object, **__: object) -> Any:
+    raise Wordless
+
+
 def chosen(monkeypatch: pytest.MonkeyPatch, choice: Choice) -> None:
     monkeypatch.setattr(choosing.Chooser, "choose", lambda *_: choice)
 
@@ -149,6 +160,28 @@ def test_a_fault_of_ours_is_said_once_and_torch_answers_once(faulty: Torch) -> N
     assert os.strerror(errno.EMFILE) in reason
 
 
+@pytest.mark.parametrize(("owner", "name", "choice"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_fault_whose_words_raise_in_turn_is_one_like_any_other(
+    fake: Torch, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, choice: Choice | None
+) -> None:
+    if choice is not None:
+        chosen(monkeypatch, choice)
+    monkeypatch.setattr(owner, name, wordless)
+    compiled = fake.compile(Net())
+    assert [compiled(X), compiled(X)] == ["torch", "torch"]
+    (reason,) = fake.faults()
+    assert reason.endswith(": Wordless: (its __str__ raises IndexError)")
+
+
+def test_a_module_that_cannot_be_described_is_torchs_and_the_reason_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "ModuleState", wordless)
+    candidate = types.SimpleNamespace(target=types.SimpleNamespace(regions=()))
+    session: Any = types.SimpleNamespace(revision=types.SimpleNamespace(candidates=(candidate,)))
+    choice = choosing.Chooser(Net(), {}, session).choose((X,), {})
+    assert choice.outcome == "cold"
+    assert choice.reason == "the module cannot be described: Wordless: (its __str__ raises IndexError)"
+
+
 @pytest.mark.parametrize("choice", [WARM, COLD], ids=lambda choice: choice.outcome)
 def test_a_module_that_another_thread_is_importing_is_no_fault(
     fake: Torch, monkeypatch: pytest.MonkeyPatch, choice: Choice
@@ -159,10 +192,11 @@ def test_a_module_that_another_thread_is_importing_is_no_fault(
     assert fake.faults() == []
 
 
-def test_what_the_users_code_raises_is_raised_whatever_fails_of_ours(faulty: Torch) -> None:
-    faulty.error = KeyError("of the user's forward")
+@pytest.mark.parametrize("error", [KeyError("of the user's forward"), Wordless()], ids=["plain", "wordless"])
+def test_what_the_users_code_raises_is_raised_whatever_fails_of_ours(faulty: Torch, error: Exception) -> None:
+    faulty.error = error
     compiled = faulty.compile(Net())
-    with pytest.raises(KeyError) as raised:
+    with pytest.raises(type(error)) as raised:
         compiled(X)
     assert raised.value is faulty.error
     assert raised.value.__context__ is None, "nothing of ours is told with it"
