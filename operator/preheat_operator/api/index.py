@@ -97,6 +97,8 @@ def unsayable_python_path(python_path: str | None) -> str | None:
         return "it is set to the empty string"
     if python_path == _ABSENT:
         return "it is '-', which means unset"
+    if python_path == _UNKNOWN:
+        return "it is '?', which means unknown"
     if _FIELD.fullmatch(python_path) is None:
         return "it holds a blank, a control character or something beyond ASCII"
     return None
@@ -160,8 +162,8 @@ def _assumed(entry: ModelEntry) -> str:
     waiting = entry.waiting
     if waiting is None or not waiting.known:
         return _UNKNOWN
-    if (why := unsayable_python_path(waiting.python_path)) or waiting.python_path == _UNKNOWN:
-        raise IndexTextError(f"PYTHONPATH assumed for {entry.model}: {why or 'it means unknown'}")
+    if why := unsayable_python_path(waiting.python_path):
+        raise IndexTextError(f"PYTHONPATH assumed for {entry.model}: {why}")
     return waiting.python_path or _ABSENT
 
 

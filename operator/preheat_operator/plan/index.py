@@ -93,7 +93,7 @@ def _waiting(model: CompiledModel) -> text.Waiting:
     known_of = (RevisionState.READY, RevisionState.TAKEN_BACK)
     newest = next((r for r in model.status.revisions if r.state in known_of), None)
     path = None if newest is None else newest.python_path
-    known = newest is not None and path != "?" and text.unsayable_python_path(path) is None
+    known = newest is not None and text.unsayable_python_path(path) is None
     return text.Waiting(
         known=known,
         python_path=path if known else None,

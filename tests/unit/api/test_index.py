@@ -54,7 +54,7 @@ def indices(draw: st.DrawFn) -> Index:
             model=model,
             image=image.replace("|", "_").replace("=", "_"),
             manifest=draw(DIGESTS | st.just("none")),
-            python_path=draw(st.none() | FIELDS.filter(lambda path: path != "-")),
+            python_path=draw(st.none() | PATHS),
         )
         for model, image in pairs
     ]
@@ -138,6 +138,7 @@ def test_the_text_of_the_contract() -> None:
         ("/app\n", "control"),
         ("/größe", "ASCII"),
         ("-", "unset"),
+        ("?", "unknown"),
         ("", "empty"),
     ],
 )
