@@ -73,11 +73,12 @@ unit: bytecode ## tests without a cluster and without compiling
 	pytest tests/unit -m "not cluster and not torch and not soak" $(ARGS)
 
 unit-pythons: $(VENV)/.compiled ## make unit on each Python for the operator that is on this machine
-	@for each in $(OPERATOR_PYTHONS); do \
+	@failed=; for each in $(OPERATOR_PYTHONS); do \
 		python=$$(PYTHONPATH=$(SOURCES):benchmarks $(PY) -c \
 			'import sys; from python_versions import interpreter; print(interpreter(sys.argv[1]) or "")' $$each) || exit 1; \
-		if [ -n "$$python" ]; then $(MAKE) PYTHON=$$python unit || exit 1; \
-		else echo "Python $$each is not on this machine: not tried"; fi; done
+		if [ -n "$$python" ]; then $(MAKE) PYTHON=$$python unit || failed="$$failed $$each"; \
+		else echo "Python $$each is not on this machine: not tried"; fi; done; \
+	if [ -n "$$failed" ]; then echo "failed with Python:$$failed" >&2; exit 1; fi
 
 test: lint bytecode ## everything that gates a change, on a cluster made for it
 	$(QUICK_COMPILER) $(LAB) --name test run --fresh -- pytest -m "not soak" --ignore=tests/cluster/lab/test_faults.py $(call WORKERS,3) $(ARGS)

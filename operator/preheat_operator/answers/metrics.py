@@ -76,7 +76,7 @@ class Metrics:
             (*of_a_model, "shape"), registry=self.registry,
         )  # fmt: skip
         self._errors = Counter(
-            "preheat_runtime_errors", "Faults of the runtime itself; the calls were answered by torch.",
+            "preheat_runtime_errors", "Faults of the runtime itself; the calls were answered all the same.",
             of_a_model, registry=self.registry,
         )  # fmt: skip
         self._wrong = Counter(

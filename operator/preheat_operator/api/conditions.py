@@ -85,15 +85,12 @@ _BLOCKED = frozenset(
         ConditionReason.CONTAINER_NOT_FOUND,
         ConditionReason.TEMPLATE_REFUSED,
         ConditionReason.JOB_REFUSED,
-        ConditionReason.VOLUME_NOT_SHAREABLE,
-        ConditionReason.VOLUME_UNAVAILABLE,
         ConditionReason.IMAGE_UNAVAILABLE,
         ConditionReason.ALL_TARGETS_FAILED,
         ConditionReason.NO_CAPACITY,
         ConditionReason.STORE_CREDENTIALS_MISSING,
         ConditionReason.STORE_DENIED,
         ConditionReason.STORE_UNREACHABLE,
-        ConditionReason.JOB_CONFLICT,
         ConditionReason.RESULT_LOST,
         ConditionReason.INTERNAL,
     }
@@ -109,6 +106,8 @@ _UNDER_WAY = frozenset(
     }
 )
 _HELD_BACK = frozenset({ConditionReason.SUSPENDED})
+# The Job goes on waiting for it, and its time limit ends that.
+_WAITED_FOR = frozenset({ConditionReason.VOLUME_NOT_SHAREABLE, ConditionReason.VOLUME_UNAVAILABLE})
 
 NOTICES = (
     ConditionReason.HARDWARE_NOT_COVERED,
@@ -127,6 +126,7 @@ REASONS_OF_CONDITION: dict[tuple[ConditionType, str], frozenset[ConditionReason]
     (ConditionType.READY, "False"): _BLOCKED
     | _UNDER_WAY
     | _HELD_BACK
+    | _WAITED_FOR
     | {
         ConditionReason.IMAGE_PYTHON_PATH_UNSUPPORTED,
         ConditionReason.INJECTION_PAUSED,
@@ -136,7 +136,9 @@ REASONS_OF_CONDITION: dict[tuple[ConditionType, str], frozenset[ConditionReason]
     (ConditionType.PROGRESSING, "True"): _UNDER_WAY,
     (ConditionType.PROGRESSING, "False"): _BLOCKED | _HELD_BACK | {ConditionReason.COMPLETE},
     (ConditionType.DEGRADED, "True"): _BLOCKED
+    | _WAITED_FOR
     | {
+        ConditionReason.JOB_CONFLICT,
         ConditionReason.TARGETS_FAILED,
         ConditionReason.PIN_NOT_FOUND,
         ConditionReason.WEIGHTS_UNKNOWN,

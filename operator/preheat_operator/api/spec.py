@@ -125,7 +125,8 @@ class Serving(ApiModel):
     on_miss: OnMiss = Field(
         default=OnMiss.COMPILE,
         description="A call that no artifact answers: torch.compile, as without Preheat; eager; or an error at the call. "
-        "Pods whose image has no ready revision are not injected, so there it is always torch.compile. Default: Compile.",
+        "A pod that started as it is, since nothing was ready for its image, has no Preheat in it: there it is always "
+        "torch.compile. Default: Compile.",
     )
     on_reject: OnReject = Field(
         default=OnReject.EAGER,
@@ -280,5 +281,5 @@ class CompiledModelSpec(ApiModel):
     )
     suspend: Suspend = Field(
         default=Suspend.DISABLED,
-        description="Enabled: no new compile Job is started; what is ready stays in use. Default: Disabled.",
+        description="Enabled: no compile Job is started, and one that runs is stopped; what is ready stays in use. Default: Disabled.",
     )

@@ -224,7 +224,10 @@ class CompiledModelStatus(ApiModel):
         "under way. Degraded: something needs a person.",
     )
     revisions: tuple[Revision, ...] = Field(
-        default=(), max_length=32, json_schema_extra=list_map("name"), description="Newest first."
+        default=(),
+        max_length=32,
+        json_schema_extra=list_map("name"),
+        description="The wanted one first, then the others, what was wanted last first.",
     )
     targets: tuple[Target, ...] = Field(
         default=(),
