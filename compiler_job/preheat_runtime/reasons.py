@@ -17,6 +17,10 @@ from .fallback import EAGERLY, NO_COMPILER
 from .room import NO_ROOM
 
 OTHER: Final = "Other"
+_FAILED: Final = "LibraryFailed"
+
+#: How a reason begins that is a fault of ours, or of the package's code.
+FAILED: Final = "Preheat failed: "
 
 #: Each class, and how its words begin or what is in them; the first that fits is taken.
 _PATTERNS: Final = (
@@ -50,7 +54,7 @@ _PATTERNS: Final = (
         ),
     ),
     ("ProcessState", r"\b\w+ is \S+ in the pod, artifact has "),
-    ("LibraryFailed", r"\bits library failed repeatedly\b|^Preheat failed: "),
+    (_FAILED, rf"\bits library failed repeatedly\b|^{FAILED}"),
     ("CallNotCovered", r"^no bucket answers this call: "),
     ("CachesNotUsed", r"\bthe compiler caches did not hold it|\bcaches cannot be copied|\bPREHEAT_WORK_DIR is not set"),
     ("CachesNotUsed", r"\bthe pod sets \S.* itself"),
@@ -91,6 +95,8 @@ def class_of(outcome: str | None, reason: str) -> str:
         return _OF_OUTCOME[outcome]
     if reason.startswith("its answer differed from eager's"):
         return _WRONG
+    if reason.startswith(FAILED):
+        return _FAILED
     unable = unable_to_compile(reason) if outcome == "eager" else None
     if unable is not None:
         found = _of_cause(reason[: reason.rindex(_UNABLE[unable])].removesuffix("; "))

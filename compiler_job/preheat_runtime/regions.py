@@ -95,15 +95,19 @@ class _Region:
         return tensors if isinstance(tensors, str) else grad_reason(self._state, tensors) or tensors
 
     def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        failed = None
         try:
             tensors = self.check(args, kwargs)
             if not isinstance(tensors, str):
                 return self._run(tensors)
             self._package.missed.setdefault(self._path, tensors)
         except Exception as error:  # whatever it is, nothing but our own code has run
-            self._broken = in_words(error)[:300]
-            self._package.missed[self._path] = self._broken
-        return self._block._call_impl(*args, **kwargs)
+            failed = in_words(error)[:300]
+        answer = self._block._call_impl(*args, **kwargs)
+        # A call that the block itself refuses as well says nothing against the code.
+        if failed is not None:
+            self._broken = self._package.missed[self._path] = failed
+        return answer
 
 
 class RegionalPackage:

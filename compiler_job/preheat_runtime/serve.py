@@ -21,7 +21,7 @@ from .choosing import Choice, Chooser
 from .fallback import EAGERLY, Fallback
 from .hook import WITHOUT, complain, in_words
 from .locks import ForkLock, once, once_property
-from .reasons import ON_MISS_EAGER
+from .reasons import FAILED, ON_MISS_EAGER
 from .records import dataclass
 from .replacement import PreheatedModule, callable_for, is_preheated
 from .report import Answer, of_this_process
@@ -144,6 +144,7 @@ class Server:
         """Answer one call. Raises only what torch or the user's own code raises."""
         begin = time.perf_counter()
         candidate, users_code, call = None, False, None
+        failure: Exception | None = None
         try:
             choice = self.chooser.choose(args, kwargs)
             package = choice.package
@@ -159,13 +160,14 @@ class Server:
         except Exception as error:  # whatever it is, torch can still answer
             if users_code:
                 raise  # it would do the same again, with all that it did before
-            if candidate is not None:
-                self.chooser.failed(candidate)
-            self._failed("the package was not used", error)
-            choice = Choice(outcome="cold", reason=_words(error))
+            choice, failure = Choice(outcome="cold", reason=_words(error), candidate=candidate), error
         finally:
             if call is not None:
                 call.forget()
+        if failure is not None:
+            if candidate is not None:
+                return self._instead(choice, candidate, failure, args, kwargs, begin)
+            self._failed("the package was not used", failure)
         return self._without_package(self._by_policy(choice, args, kwargs, begin), args, kwargs, begin)
 
     def _answered(
@@ -187,6 +189,21 @@ class Server:
         except Exception as error:
             self._failed("what became of an answer was not found out", error)
         self._report(choice, args, kwargs, begin)
+        return result
+
+    def _instead(
+        self, choice: Choice, candidate: Candidate, failure: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float
+    ) -> Any:  # fmt: skip
+        """Eager's answer where a package's code failed with `failure`. Raises what eager raises, or NotServed.
+
+        Eager, because it tells apart what failed: a call that eager refuses as well (an index beyond a table) says nothing
+        against the package, and torch must not compile for minutes to refuse it.
+        """
+        result = self.fallback.eager(*args, **kwargs)
+        self.chooser.failed(candidate)
+        self._failed("the package was not used", failure)
+        choice = self._by_policy(choice, args, kwargs, begin)
+        self._report(replace(choice, outcome="eager"), args, kwargs, begin)
         return result
 
     def _time(self, candidate: Candidate | None, begin: float) -> None:
@@ -295,7 +312,7 @@ class Server:
 
 
 def _words(error: Exception) -> str:
-    return f"Preheat failed: {in_words(error)}"[:300]
+    return f"{FAILED}{in_words(error)}"[:300]
 
 
 def _key(choice: Choice) -> tuple[int, str, str, Candidate | None]:

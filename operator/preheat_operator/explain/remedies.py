@@ -42,7 +42,7 @@ OF_REASON: Final = {
     "CompileArguments": "Name mode and options of the call in spec.torch, or call torch.compile(model) without them.",
     "ProcessState": "Call the model as it was compiled: under torch.inference_mode(), with spec.torch.autocast as it is in "
     "the process, and with torch's numeric settings as they are when the factory has run.",
-    "LibraryFailed": "That is a fault of Preheat's; torch answers. Please report it with the pod's log.",
+    "LibraryFailed": "That is a fault of Preheat's; eager or torch answers. Please report it with the pod's log.",
     "CallNotCovered": "Add a bucket for these shapes to spec.torch.modules[].buckets, or widen one with dims.",
     "CachesNotUsed": "Leave the Inductor cache variables to Preheat, and give PREHEAT_WORK_DIR room.",
     "ModelDiffers": "spec.torch.factory must build the model that the server compiles: the same code, attributes, mode and "

@@ -167,3 +167,4 @@ def test_what_the_region_itself_raises_is_raised_and_nothing_of_ours_with_it():
     with pytest.raises(KeyError, match="of the user") as raised:
         region((X,), {})
     assert raised.value.__context__ is None
+    assert (region._broken, package.missed) == (None, {}), "the call was to blame, not the code"

@@ -15,7 +15,9 @@ import torch
 
 from preheat_runtime import choosing, fallback, hook, policy, report, revision, room, serve, warm
 from preheat_runtime.choosing import Choice
+from preheat_runtime.native import NativeError
 from preheat_runtime.policy import NotServed
+from preheat_runtime.reasons import class_of
 from together import THREADS, at_once
 
 if TYPE_CHECKING:
@@ -39,17 +41,25 @@ class Candidate:
 
 
 class Package:
-    """Answers, and counts how often it is asked."""
+    """Answers, and counts how often it is asked; or fails."""
 
     runs_the_module = False
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
         self.missed: dict[str, str] = {}
         self.asked = 0
+        self._error = error
 
     def answer(self, *_: object) -> str:
         self.asked += 1
+        if self._error is not None:
+            raise self._error
         return "package"
+
+
+class Refusing(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> str:
+        raise IndexError("index 1000 is out of range")
 
 
 class Torch:
@@ -230,6 +240,57 @@ def test_an_answer_that_is_there_is_returned_whatever_fails_afterwards(
     assert [compiled(X) for _ in range(5)] == ["package"] * 5
     assert (package.asked, fake.asked) == (5, 0)
     assert len(fake.faults()) == 1
+
+
+def test_a_call_that_eager_refuses_as_well_says_nothing_against_the_package(
+    fake: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = Package(error=NativeError("index out of bounds"))
+    chosen(monkeypatch, hot(package))
+    monkeypatch.setattr(choosing.Chooser, "failed", lambda *_: pytest.fail("the package did not fail"))
+    compiled = fake.compile(Refusing())
+    for _ in range(5):
+        with pytest.raises(IndexError, match="index 1000") as raised:
+            compiled(X)
+        assert raised.value.__context__ is None, "nothing of ours is told with it"
+    assert (package.asked, fake.asked) == (5, 0), "torch does not compile for what cannot be answered"
+    assert fake.faults() == []
+
+
+@pytest.mark.parametrize(
+    ("policy_", "outcome", "reason"),
+    [
+        ("", "eager", "Preheat failed: NativeError: out of luck"),
+        ("onMiss=Eager", "eager", "Preheat failed: NativeError: out of luck; onMiss is Eager"),
+    ],
+)
+def test_where_a_package_fails_and_eager_does_not_eager_answers_and_the_package_is_counted(
+    fake: Torch, monkeypatch: pytest.MonkeyPatch, policy_: str, outcome: str, reason: str
+) -> None:
+    monkeypatch.setenv("PREHEAT_SERVING", policy_)
+    failed, said = [], []
+    chosen(monkeypatch, hot(Package(error=NativeError("out of luck"))))
+    monkeypatch.setattr(choosing.Chooser, "failed", lambda _, candidate: failed.append(candidate))
+    monkeypatch.setattr(report.Reporter, "answered", lambda _, answer: said.append((answer.outcome, answer.reason)))
+    compiled = fake.compile(Net())
+    assert [compiled(X) for _ in range(3)] == ["eager"] * 3
+    assert (len(failed), fake.asked) == (3, 0)
+    assert said == [(outcome, reason)]
+    assert class_of(*said[0]) == "LibraryFailed"
+    (fault,) = fake.faults()
+    assert fault.endswith("NativeError: out of luck")
+
+
+def test_where_a_package_fails_and_nothing_else_may_answer_the_call_fails(
+    fake: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREHEAT_SERVING", "onMiss=Fail")
+    chosen(monkeypatch, hot(Package(error=NativeError("out of luck"))))
+    monkeypatch.setattr(choosing.Chooser, "failed", lambda *_: None)
+    with pytest.raises(NotServed, match="out of luck"):
+        fake.compile(Net())(X)
+    with pytest.raises(IndexError):
+        fake.compile(Refusing())(X)
 
 
 def test_a_look_at_the_times_that_fails_is_not_repeated_at_each_call(
