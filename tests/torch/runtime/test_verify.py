@@ -15,7 +15,7 @@ def test_before_returns_eagers_answer_when_the_package_is_wrong(serving, net, wr
     served, x = compiled(net), torch.randn(4, 16)
     close(served(x), net(x))
     close(served(x), net(x))
-    assert compiled.checks == ["MainThread"] * 2, "the second run shows that the weights had not changed"
+    assert compiled.checks == ["MainThread"] * 3, "the weights had not changed, and it is not rounding"
     other = nets.trap(seed=8)
     close(compiled(other)(x), other(x))
     lines = compiled.lines
