@@ -7,12 +7,13 @@ arguments into the order of the signature first; this is the Job's half.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from preheat_runtime.package import CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec, const_spec, tree_type
+from preheat_runtime.calls import is_wrapped
+from preheat_runtime.package import CallForm, CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec, const_spec, tree_type
 
 from .package_errors import InputsRefused, NotPackageable
 
@@ -77,11 +78,15 @@ def plan_call(
     if plan.ranges:
         shown = ", ".join(_shown(place) for place in plan.ranges)
         raise InputsRefused(f"varying sizes are named for {shown}, where the call passes no tensor")
-    spec = CallSpec(arguments=tuple(arguments), dims=tuple(plan.dims.values()))
+    args, kwargs, form = bound.args, bound.kwargs, None
+    if is_wrapped(module.forward):
+        args, kwargs = example.args, {name: value for name, value in bound.arguments.items() if name in example.kwargs}
+        form = CallForm(positional=len(args), named=tuple(kwargs))
+    spec = CallSpec(arguments=tuple(arguments), dims=tuple(plan.dims.values()), form=form)
     return PlannedCall(
         spec=spec,
-        args=bound.args,
-        kwargs=bound.kwargs,
+        args=args,
+        kwargs=kwargs,
         export_shapes=_export_shapes(spec, tuple(bound.arguments)),
         tensors=tuple(plan.tensors),
     )
@@ -218,7 +223,7 @@ def narrowed(spec: CallSpec, program: Any) -> CallSpec:
         for size, symbol in zip(argument.shape, node.meta["val"].shape, strict=True):
             if isinstance(size, str):
                 dims[size] = _narrow(dims[size], symbol, program.range_constraints)
-    return CallSpec(arguments=spec.arguments, dims=tuple(dims.values()))
+    return replace(spec, dims=tuple(dims.values()))
 
 
 def _is_tensor_input(placeholders: Mapping[str, Any], name: object) -> bool:

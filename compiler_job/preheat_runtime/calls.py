@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .package import ArgumentSpec, CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec, tree_type
+from .package import ArgumentSpec, CallForm, CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec, tree_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,10 +53,17 @@ def _usual_keys() -> Any:
     return torch._C.DispatchKeySet(keys.BackendSelect).add(keys.ADInplaceOrView)
 
 
+def is_wrapped(forward: Callable[..., Any]) -> bool:
+    """Whether the signature of `forward` is that of another function, which it says it wraps (`functools.wraps`)."""
+    return getattr(forward, "__wrapped__", None) is not None
+
+
 class Matcher:
     """One CallSpec, made ready for the module's `forward`. `match` returns tensors, or the reason in words."""
 
-    def __init__(self, spec: CallSpec, forward: Callable[..., Any]) -> None:
+    def __init__(self, spec: CallSpec, forward: Callable[..., Any], *, any_form: bool = False) -> None:
+        """`any_form`: what answers runs `forward` itself, wrappers included, so that all forms of a call are one."""
+        self._form = None if any_form else spec.form
         self._signature = inspect.signature(forward)
         dims = spec.dim
         parameters = list(self._signature.parameters.values())
@@ -68,6 +75,8 @@ class Matcher:
             for entry, parameter in zip(spec.arguments, parameters, strict=True)
         ]
         self._positional = self._plain_positional(parameters)
+        if self._form is not None and self._form != CallForm(positional=self._positional, named=()):
+            self._positional = -1
         #: How many may be given by position, and the name and default of each; nothing where only `bind` knows what goes where.
         self._by_position = sum(entry.kind is entry.POSITIONAL_OR_KEYWORD for entry in parameters)
         named = [(None if entry.kind in _REST else entry.name, entry.default) for entry in parameters]
@@ -98,6 +107,13 @@ class Matcher:
                     return list(args)
             values: list[Any] | tuple[Any, ...] = args
         else:
+            if self._form is not None and (
+                len(args) != self._form.positional or kwargs.keys() != set(self._form.named)
+            ):
+                given = CallForm(positional=len(args), named=tuple(kwargs))
+                return (
+                    f"the arguments do not fit forward's wrapper, which may tell {given} from {self._form}, as compiled"
+                )
             bound = self._bound(args, kwargs)
             if isinstance(bound, str):
                 return bound

@@ -207,7 +207,11 @@ class Chooser:
         reason = state.against(candidate.target)
         if reason is not None:
             raise Mismatch(reason)
-        return Fitting(candidate=candidate, package=None, matcher=Matcher(candidate.target.call, self._module.forward))
+        return Fitting(
+            candidate=candidate,
+            package=None,
+            matcher=Matcher(candidate.target.call, self._module.forward, any_form=True),
+        )
 
 
 def _best_first(candidate: Candidate) -> tuple[bool, int, int, Sequence[str]]:

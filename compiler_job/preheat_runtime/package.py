@@ -80,11 +80,27 @@ ArgumentSpec = TensorSpec | ConstSpec | TreeSpec
 
 
 @dataclass(frozen=True, kw_only=True)
+class CallForm:
+    """How many arguments are given by position, and which by name."""
+
+    positional: int
+    named: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.positional} by position" + "".join(f", {name} by name" for name in self.named)
+
+
+@dataclass(frozen=True, kw_only=True)
 class CallSpec:
-    """The calls a target answers. `arguments` are in the order of the module's signature."""
+    """The calls a target answers. `arguments` are in the order of the module's signature.
+
+    `form` is of a module whose `forward` is wrapped, else None: the wrapper gets the arguments before the signature's
+    order makes all forms one, and may look at what is given by name, or at all.
+    """
 
     arguments: tuple[ArgumentSpec, ...]
     dims: tuple[DimRange, ...] = ()
+    form: CallForm | None = None
 
     @property
     def tensors(self) -> list[TensorSpec]:
@@ -224,7 +240,13 @@ def _call(data: Mapping[str, Any]) -> CallSpec:
     return CallSpec(
         arguments=tuple(_argument(entry) for entry in data["arguments"]),
         dims=tuple(DimRange(**entry) for entry in data["dims"]),
+        form=_form(data.get("form")),
     )
+
+
+def _form(data: Mapping[str, Any] | None) -> CallForm | None:
+    """None also in contracts of before it was written."""
+    return None if data is None else CallForm(positional=data["positional"], named=tuple(data["named"]))
 
 
 def _decimal(text: str | None) -> str | None:

@@ -1,5 +1,6 @@
 """What cannot be a package is refused by name, before anything is compiled."""
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -306,3 +307,30 @@ def test_a_package_for_a_proof_never_falls_back(trap_package, nets):
             run(torch.randn(4, 16))
     with pytest.raises(Mismatch, match="grad is enabled"):
         package.load_package(folder, nets.trap())(torch.randn(4, 16))
+
+
+def told_apart(forward):
+    @functools.wraps(forward)
+    def wrapper(self, *args, **kwargs):
+        return forward(self, *args, **kwargs) * (2 if "mask" in kwargs else 1)
+
+    return wrapper
+
+
+class Wrapped(torch.nn.Module):
+    @told_apart
+    def forward(self, x, y=None, mask=None):
+        return x + 1 if y is None else x + y
+
+
+def test_what_a_wrapper_of_forward_tells_apart_is_compiled_as_it_is_called_and_asked_of_each_call(tmp_path):
+    net, x, y = Wrapped().eval(), torch.randn(4), torch.randn(4)
+    example = ExampleCall(args=(x,), kwargs={"mask": None, "y": y})
+    build_package(net, example, dynamic_shapes=None, out=tmp_path, cpu_isa="X86_64_V3")
+    opened = package.load_package(tmp_path, net)
+    torch.testing.assert_close(opened(x, mask=None, y=y), net(x, mask=None, y=y))
+    for call in ({"y": y}, {}):
+        with pytest.raises(Mismatch, match="may tell"):
+            opened(x, **call)
+    with pytest.raises(Mismatch, match="3 by position"):
+        opened(x, y, None)

@@ -1,7 +1,9 @@
 """Arguments are compared with the contract, whatever way they are passed."""
 
+import functools
 import inspect
 from collections import OrderedDict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preheat_runtime.calls import MAX_KNOWN, Matcher
-from preheat_runtime.package import CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec
+from preheat_runtime.package import CallForm, CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec
+from preheat_runtime.reasons import class_of
 
 DEFAULT = object()
 
@@ -297,6 +300,41 @@ def test_lazy_negation_and_conjugation_are_seen():
 def test_another_signature_is_refused():
     with pytest.raises(ValueError, match="other parameters"):
         Matcher(spec(tensor("x", 2)), lambda y: y)
+
+
+def wrapper(*args, **kwargs):
+    raise AssertionError("never called")
+
+
+wrapper = functools.wraps(forward)(wrapper)
+
+
+@pytest.mark.parametrize(
+    ("form", "same", "others"),
+    [
+        (CallForm(positional=1, named=()), [((X,), {})], [((), {"x": X}), ((X, None), {}), ((X,), {"mask": None})]),
+        (CallForm(positional=0, named=("x",)), [((), {"x": X})], [((X,), {}), ((), {"x": X, "scale": 1.0})]),
+        (
+            CallForm(positional=1, named=("mask", "training")),
+            [((X,), {"mask": None, "training": False}), ((X,), {"training": False, "mask": None})],
+            [((X,), {}), ((X, None), {"training": False}), ((X,), {"mask": None})],
+        ),
+    ],
+    ids=str,
+)
+def test_a_wrapper_may_tell_one_call_from_another(form, same, others):
+    spec_ = replace(spec(tensor("x", 2, 3)), form=form)
+    matcher = Matcher(spec_, wrapper)
+    for _ in range(3):  # also as one that is known
+        for args, kwargs in same:
+            assert matcher.match(args, kwargs) == [X]
+        for args, kwargs in others:
+            reason = matcher.match(args, kwargs)
+            assert f"may tell {CallForm(positional=len(args), named=tuple(kwargs))} from {form}" in reason
+            assert class_of("cold", f"no bucket answers this call: one: {reason}") == "CallNotCovered"
+    anyhow = Matcher(spec_, wrapper, any_form=True)
+    for args, kwargs in same + others:
+        assert anyhow.match(args, kwargs) == [X]
 
 
 NAMES = ("a", "b", "c", "rest", "more")
