@@ -248,6 +248,10 @@ def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Check:
             return f"is a {type(value).__name__}, compiled for a tensor"
         if value.dtype is not dtype:
             return f"has dtype {str(value.dtype).removeprefix('torch.')}, compiled for {entry.dtype}"
+        # Before its shape, which a nested tensor does not have.
+        kind = _dispatch_keys(value)
+        if not (kind == ordinary or kind == inference):  # noqa: SIM109 (a tuple of them would be made each time)
+            return f"is not an ordinary tensor on {entry.device} ({value.device}, {value.layout})"
         shape = value.shape
         if shape != fixed:
             if fixed is not None or len(shape) != rank:
@@ -259,9 +263,6 @@ def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Check:
                     fits = dims[wanted].allows(size) and sizes.setdefault(wanted, size) == size
                 if not fits:
                     return f"has shape {tuple(shape)}, compiled for {_shown(entry.shape, dims)}"
-        kind = _dispatch_keys(value)
-        if not (kind == ordinary or kind == inference):  # noqa: SIM109 (a tuple of them would be made each time)
-            return f"is not an ordinary tensor on {entry.device} ({value.device}, {value.layout})"
         stride = fixed_stride or stride_of(shape)
         if value.stride() != stride:
             value = _as_compiled(value, stride, order)

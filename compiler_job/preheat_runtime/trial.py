@@ -32,9 +32,13 @@ class Stopped(BaseException):
 def twin(module: torch.nn.Module, tensors: Iterable[torch.Tensor]) -> torch.nn.Module:
     """A copy with attributes of its own and these very tensors. Raises NotRepeatable for what cannot be copied."""
     try:
-        return copy.deepcopy(module, {id(tensor): tensor for tensor in tensors})
+        made = copy.deepcopy(module, {id(tensor): tensor for tensor in tensors})
     except Exception as error:  # whatever the user's classes raise
         raise NotRepeatable(f"the module cannot be copied ({type(error).__name__})") from error
+    own = {id(part) for part in module.modules()}
+    if any(id(part) in own for part in made.modules()):
+        raise NotRepeatable("the module cannot be copied (a __deepcopy__ of its own gives the same object)")
+    return made
 
 
 def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], stop: Callable[[], bool]) -> Any:

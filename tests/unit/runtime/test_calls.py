@@ -297,6 +297,11 @@ def test_lazy_negation_and_conjugation_are_seen():
     assert "contiguous" in match(Matcher(spec(tensor("x", 2)), forward), lazy.resolve_conj().imag)
 
 
+def test_a_nested_tensor_has_no_shape_and_is_told_as_what_it_is():
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    assert "ordinary" in match(Matcher(spec(tensor("x", 2)), forward), nested)
+
+
 def test_another_signature_is_refused():
     with pytest.raises(ValueError, match="other parameters"):
         Matcher(spec(tensor("x", 2)), lambda y: y)

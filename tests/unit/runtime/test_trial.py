@@ -44,6 +44,18 @@ def test_the_twin_has_the_same_weights_and_its_own_attributes():
     assert torch.equal(answer, net(x))
 
 
+class Itself(Counts):
+    def __deepcopy__(self, memo):
+        return self
+
+
+def test_what_copies_as_itself_is_not_run_again():
+    for net in (Itself(), nn.Sequential(Counts(), Itself())):
+        with pytest.raises(NotRepeatable, match="__deepcopy__"):
+            once_more(net, torch.randn(2, 4))
+        assert all(part.calls == 0 for part in net.modules() if isinstance(part, Counts))
+
+
 class Writes(nn.Module):
     def __init__(self, how):
         super().__init__()
