@@ -297,6 +297,7 @@ def test_lazy_negation_and_conjugation_are_seen():
     assert "contiguous" in match(Matcher(spec(tensor("x", 2)), forward), lazy.resolve_conj().imag)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_a_nested_tensor_has_no_shape_and_is_told_as_what_it_is():
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     assert "ordinary" in match(Matcher(spec(tensor("x", 2)), forward), nested)
