@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .libraries import foreign_parts, is_opaque, release, top_package
-from .objects import ObjectDigest
+from .libraries import foreign_parts, is_opaque, is_own, is_users, origins, release, top_package
+from .objects import WRAPPERS_MARKS, ObjectDigest
+from .values import SCALARS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,20 +34,10 @@ _BORING_CLASS_ATTRIBUTES = frozenset(
         "__static_attributes__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__abstractmethods__",
         "_abc_impl", "__orig_bases__", "__parameters__", "__dataclass_fields__", "__dataclass_params__", "__qualname__",
         "__slotnames__", "__classdictcell__",
+        # What an enumeration knows its members by, which grows where it is of flags.
+        "_value2member_map_", "_hashable_values_", "_unhashable_values_", "_unhashable_values_map_",
     }
 )  # fmt: skip
-
-
-def origins(value: Any) -> tuple[str | None, ...]:
-    """The modules that a function or class is of: what `functools.wraps` puts on it, and where its code really is."""
-    if type(value) is types.FunctionType:
-        return value.__module__, value.__globals__.get("__name__")
-    return (value.__module__,)
-
-
-def is_users(value: Any) -> bool:
-    """Whether a function or class is somebody's own: neither all opaque nor all of installed packages."""
-    return any(not is_opaque(name) and release(top_package(name)) is None for name in origins(value))
 
 
 class CodeDigest(ObjectDigest):
@@ -69,6 +60,8 @@ class CodeDigest(ObjectDigest):
         self.put("class", value.__module__ if library else None, value.__qualname__, library)
         for base in value.__mro__[1:]:
             self.class_(base)
+        if type(value) is not type:
+            self.class_(type(value))
         self.watch.add_class(value)
         if library is not None:
             self._library_class(value)
@@ -111,13 +104,15 @@ class CodeDigest(ObjectDigest):
                     self.value(found)
 
     def _foreign_parts(self, value: type) -> None:
-        """Methods that somebody put into a class of torch's."""
-        if issubclass(value, torch.nn.Module):
+        """What somebody put into a class of torch's: methods and properties; and numbers, whoever did."""
+        if issubclass(value, torch.nn.Module) and value is not torch.nn.Module:  # which is looked at for all: see below
             self.watch.add_class(value)
+            for base in value.__mro__[1:]:
+                self.class_(base)
             for name, item in sorted(value.__dict__.items()):
-                if type(item) is types.FunctionType and not all(map(is_opaque, origins(item))):
+                if is_put_in(name, item):
                     self.put("patched", name)
-                    self.function(item)
+                    self.value(item)
 
     def function(self, value: Any) -> None:
         """Add a function: its code, defaults, closure, and the globals its code names; of a library its name."""
@@ -129,6 +124,8 @@ class CodeDigest(ObjectDigest):
             self.put("function", value.__module__, value.__qualname__, library)
             if library is not None:
                 self._library_module(value.__module__)
+            if value.__closure__:
+                self._handed_over(value.__closure__)
             return
         code: types.CodeType = value.__code__
         self.watch.add_function(value)
@@ -146,7 +143,28 @@ class CodeDigest(ObjectDigest):
             self.value(content)
         if hasattr(value, "__wrapped__"):
             self.value(value.__wrapped__)
+        self._attributes_of_function(value)
         self._globals(value.__globals__, code)
+
+    def _handed_over(self, cells: tuple[types.CellType, ...]) -> None:
+        """What a library's function was made with: somebody's own code, or plain values such as a factor."""
+        for cell in cells:
+            self.watch.add_cell(cell)
+            try:
+                held = cell.cell_contents
+            except ValueError:
+                continue
+            if _is_plain(held) or is_own(type(held).__module__) or is_foreign(held):
+                self.value(held)
+
+    def _attributes_of_function(self, value: Any) -> None:
+        """What somebody keeps in a function: `act.slope`, or what `functools.singledispatch` chooses from."""
+        held = value.__dict__
+        self.watch.add_attributes(held)
+        for name in sorted(held.keys() - WRAPPERS_MARKS):
+            if not name.startswith("_torchdynamo"):  # torch's own marks, which come when it first looks at the function
+                self.put("attribute", name)
+                self.value(held[name])
 
     def code(self, code: types.CodeType) -> None:
         """Add a code object without its file name and lines."""
@@ -169,10 +187,14 @@ class CodeDigest(ObjectDigest):
             item = scope[name]
             self.put("global", name)
             self.watch.add_name(scope, name)
-            if isinstance(item, types.ModuleType):
-                self._module_parts(item, names, depth=2)
-            else:
-                self.value(item)
+            self._named(item, names, set())
+
+    def _named(self, item: Any, names: set[str], visited: set[int]) -> None:
+        """What a name stands for; of a module, what code of these names may take out of it."""
+        if isinstance(item, types.ModuleType):
+            self._module_parts(item, names, visited)
+        else:
+            self.value(item)
 
     def _builtin(self, scope: dict[str, Any], name: str) -> None:
         """Python's own function of that name, as long as nobody puts another one in front of it or in its place."""
@@ -184,25 +206,50 @@ class CodeDigest(ObjectDigest):
                 self.put("builtin", name)
                 self.function(item)
 
-    def _module_parts(self, module: types.ModuleType, names: set[str], *, depth: int) -> None:
+    def _module_parts(self, module: types.ModuleType, names: set[str], visited: set[int]) -> None:
         """What code takes out of a module it names: `helpers.scale`, `package.helpers.scale`."""
         self.value(module)
-        if is_opaque(module.__name__) or self._again(module):
+        if is_opaque(module.__name__) or id(module) in visited:
             return
-        for name in sorted(names & module.__dict__.keys()):
-            item = module.__dict__[name]
+        visited.add(id(module))
+        space = module.__dict__
+        for name in sorted(names & space.keys()):
             self.put("member", name)
-            self.watch.add_name(module.__dict__, name)
-            if isinstance(item, types.ModuleType):
-                if depth:
-                    self._module_parts(item, names, depth=depth - 1)
-            else:
-                self.value(item)
-        self._seen.pop(id(module), None)  # other functions take other names out of it
+            self.watch.add_name(space, name)
+            self._named(space[name], names, visited)
+        if is_own(module.__name__):
+            self.watch.add_name(space, "__getattr__")
+            if "__getattr__" in space:  # it answers for names that are not there
+                self.value(space["__getattr__"])
+            if type(module) is not types.ModuleType:
+                self.class_(type(module))
 
 
 _NUMBERS = (bool, int, float)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+_PLAIN = (*SCALARS, type(None), list, dict, tuple, set, frozenset, torch.Tensor, torch.dtype, functools.partial)
+
+
+def _is_plain(item: Any) -> bool:
+    return type(item) in _PLAIN
+
+
+def is_foreign(item: Any) -> bool:
+    """Whether it is a function, method, property or class that is not all of torch, numpy or the standard library."""
+    inner: Any = item.__func__ if isinstance(item, types.MethodType | staticmethod | classmethod) else item
+    inner = inner.fget if isinstance(inner, property) else inner
+    if type(inner) is types.FunctionType or isinstance(inner, type):
+        return not all(map(is_opaque, origins(inner)))
+    return False
+
+
+def is_put_in(name: str, item: Any) -> bool:
+    """Whether somebody put this into a class of torch's; plain values of torch's own are taken for such, and do no harm."""
+    if type(item) is types.FunctionType:  # the most of them
+        return not all(map(is_opaque, origins(item)))
+    if _is_plain(item):
+        return not name.startswith("__")
+    return is_foreign(item) or is_own(type(item).__module__)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -220,8 +267,8 @@ def _names(code: types.CodeType) -> set[str]:
     return set(_names_of(code))
 
 
-def patched_torch(watch: Watch) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Functions in torch's main namespaces that are not torch's own of that name; name and function.
+def patched_torch(watch: Watch) -> Iterator[tuple[str, Any]]:
+    """Functions in torch's main namespaces that are not torch's own of that name, and what was put into its base classes.
 
     Some names are torch's own second names of a function, the same in every process.
     """
@@ -232,8 +279,11 @@ def patched_torch(watch: Watch) -> Iterator[tuple[str, Callable[..., Any]]]:
         yield from _odd(space, functions)
     for kind in (torch.Tensor, torch.nn.Module):
         watch.add_class(kind)
-        functions = [pair for pair in list(kind.__dict__.items()) if type(pair[1]) in _FUNCTIONS]
-        yield from _odd(f"torch.{kind.__name__}", functions)
+        members = list(kind.__dict__.items())
+        yield from _odd(f"torch.{kind.__name__}", [pair for pair in members if type(pair[1]) in _FUNCTIONS])
+        put_in = [pair for pair in members if type(pair[1]) not in _FUNCTIONS and is_put_in(*pair)]
+        for name, item in sorted(put_in, key=lambda pair: pair[0]):
+            yield f"torch.{kind.__name__}.{name}", item
 
 
 def _odd(space: str, functions: list[tuple[str, Any]]) -> Iterator[tuple[str, Callable[..., Any]]]:

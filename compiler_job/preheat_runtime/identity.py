@@ -124,8 +124,9 @@ def _digest(digest: CodeDigest, fill: Callable[[CodeDigest], None]) -> tuple[str
 
 
 def _add_attributes(digest: CodeDigest, part: torch.nn.Module, path: str, without: Collection[tuple[str, str]]) -> None:
-    digest.put("same as", path)
     held = part.__dict__
+    # A loop over children or weights takes them in the order in which they were put there, also those that are None.
+    digest.put("same as", path, *(tuple(held[name]) for name in _CONTAINERS))
     for name in sorted(held.keys() - _NOT_ITS_OWN):
         if (path, name) not in without:
             digest.put(name)

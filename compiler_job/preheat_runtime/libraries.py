@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
+import os
 import sys
 import types
 from pathlib import Path
@@ -38,7 +40,50 @@ def top_package(module_name: str | None) -> str:
 def is_opaque(module_name: str | None) -> bool:
     """Whether code of this module is taken by name instead of by content."""
     top = top_package(module_name)
-    return top in OPAQUE_PACKAGES or top in sys.stdlib_module_names
+    return top in OPAQUE_PACKAGES or (top in sys.stdlib_module_names and not _in_front(top))
+
+
+def _in_front(top: str) -> bool:
+    """Whether somebody's own file has taken the name of a module of the standard library, as a `profile.py` does."""
+    file, known = _file(top), getattr(os, "__file__", None)
+    if not file or not known or not file.endswith((".py", ".pyc")):
+        return False
+    inside = file.removeprefix(known.removesuffix(Path(known).name))
+    return inside == file or inside.startswith(("site-packages", "dist-packages"))
+
+
+def _file(top: str) -> str | None:
+    """Where a package or module comes from, or would come from if it were imported, which it is not here."""
+    module = sys.modules.get(top)
+    if module is not None:
+        try:
+            found: str | None = object.__getattribute__(module, "__file__")  # past the module's own `__getattr__`
+        except AttributeError:
+            return None
+        return found
+    try:
+        spec = importlib.util.find_spec(top) if top else None
+    except (ImportError, AttributeError, ValueError):
+        return None
+    return spec.origin if spec is not None and spec.has_location else None
+
+
+def origins(value: Any) -> tuple[str | None, ...]:
+    """The modules that a function or class is of: what `functools.wraps` puts on it, and where its code really is."""
+    if type(value) is types.FunctionType:
+        return value.__module__, value.__globals__.get("__name__")
+    return (value.__module__,)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_own(module_name: str | None) -> bool:
+    """Whether code of this module is somebody's own: neither opaque nor of an installed package."""
+    return not is_opaque(module_name) and release(top_package(module_name)) is None
+
+
+def is_users(value: Any) -> bool:
+    """Whether a function or class is somebody's own, by any of its origins."""
+    return any(map(is_own, origins(value)))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -47,7 +92,7 @@ def release(top: str) -> str | None:
 
     None also for what is not listed in the record: checkouts installed in place, folders on PYTHONPATH.
     """
-    file = getattr(sys.modules.get(top), "__file__", None)
+    file = _file(top)
     if not file:
         return None
     path = Path(file)

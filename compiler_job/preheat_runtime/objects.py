@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import operator
 import re
 import sys
 import types
@@ -16,7 +17,8 @@ from typing import Any
 
 import torch
 
-from .libraries import is_opaque, top_package
+from .contents import is_numpys, keeps_more, made_with, memory, setting
+from .libraries import OF_THE_PROCESS, foreign_parts, is_opaque, is_own, is_users, top_package
 from .values import MAX_TENSOR_BYTES, SCALARS, ValueDigest
 
 _REPR_IS_CONTENT = ("decimal", "fractions", "datetime", "pathlib", "uuid", "_pydatetime", "_pydecimal")
@@ -38,6 +40,14 @@ _BUILTIN_CALLABLES: tuple[type, ...] = (
     torch._ops.OpOverload,
     torch._ops.OpOverloadPacket,
 )
+#: What may be the better part of an object of somebody's own class.
+_BASES = (*SCALARS, list, tuple, set, frozenset, deque, bytearray, BaseException)
+#: A bound method that is written in C answers from what it is bound to.
+_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
+_BOUND_TO = (*SCALARS, list, tuple, set, frozenset, dict, deque, re.Pattern)
+#: What `functools.wraps` copies; `model.f` and `__main__.f` are the same.
+WRAPPERS_MARKS = frozenset({*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "__signature__"})
+_NO_STATE = OF_THE_PROCESS | WRAPPERS_MARKS - {"__wrapped__"}
 
 
 class ObjectDigest(ValueDigest):
@@ -61,19 +71,17 @@ class ObjectDigest(ValueDigest):
             self._hash.update(bytes(value))
             self.watch.add_content(lambda: bytes(value))
         elif isinstance(value, enum.Enum):
-            self.put("enum", kind.__qualname__, value.name)
-            if isinstance(value._value_, SCALARS):
-                self.put(value._value_)
+            self._enum(kind, value)
         elif isinstance(value, types.ModuleType):
             self.put("import", value.__name__ if is_opaque(value.__name__) else value.__name__.rpartition(".")[2])
         elif isinstance(value, types.MethodType):
             self.value(value.__func__)
             self.value(value.__self__)
-        elif isinstance(value, staticmethod | classmethod):
-            self.value(value.__func__)
-        elif isinstance(value, property):
-            for part in (value.fget, value.fset):
+        elif isinstance(value, staticmethod | classmethod | property):
+            self.put(kind.__name__)
+            for part in (value.fget, value.fset) if isinstance(value, property) else (value.__func__,):
                 self.value(part)
+            self._own(kind, value)
         elif isinstance(value, types.UnionType | types.GenericAlias):
             self.put("type", type(value).__name__)
             self.value(value.__args__)
@@ -82,6 +90,8 @@ class ObjectDigest(ValueDigest):
             self.value(value.func)
             self.value(value.args)
             self.value(value.keywords)
+            if not self._own(kind, value):
+                self._state(kind, value)
         elif isinstance(value, torch.dtype | torch.device | torch.memory_format | torch.layout | range | slice):
             self.put(str(value))
         elif isinstance(value, re.Pattern):
@@ -92,12 +102,18 @@ class ObjectDigest(ValueDigest):
                 getattr(value, "__module__", None),
                 getattr(value, "__qualname__", None) or getattr(value, "__name__", None),
             )
-        elif hasattr(value, "__wrapped__") and callable(value):
+            held: Any = getattr(value, "__self__", None) if kind in _BOUND else None
+            if isinstance(held, _BOUND_TO) or is_own(type(held).__module__):
+                self.value(held)
+        elif kind is functools._lru_cache_wrapper:
+            self.put("wraps", kind.__qualname__)
+            self._state(kind, value)
+        elif not is_own(kind.__module__) and hasattr(value, "__wrapped__") and callable(value):
             self.put("wraps", kind.__qualname__)
             self.value(value.__wrapped__)
-        elif top_package(kind.__module__) == "numpy" and hasattr(value, "tobytes"):
+        elif is_numpys(kind) and hasattr(value, "tobytes"):
             self._numpy(kind, value)
-        elif top_package(kind.__module__) in _REPR_IS_CONTENT:
+        elif top_package(kind.__module__) in _REPR_IS_CONTENT and is_opaque(kind.__module__):
             self.put(kind.__qualname__, repr(value))
         else:
             return False
@@ -105,15 +121,56 @@ class ObjectDigest(ValueDigest):
 
     def _numpy(self, kind: type, value: Any) -> None:
         self.put("numpy", kind.__name__, str(value.dtype), getattr(value, "shape", ()))
-        self._hash.update(value.tobytes())
-        if value.nbytes <= MAX_TENSOR_BYTES:
-            self.watch.add_content(value.tobytes)
+        if value.dtype.hasobject:
+            self._objects_of_numpy(kind, value)
+        else:
+            for part in memory(value):
+                self._hash.update(part)
+            if value.nbytes <= MAX_TENSOR_BYTES:
+                self.watch.add_content(value.tobytes)
+        if kind.__module__.startswith("numpy.ma"):
+            self.value(value.mask)
+        self._own(kind, value)
+
+    def _objects_of_numpy(self, kind: type, value: Any) -> None:
+        if value.dtype.kind != "O":
+            self._not_known(f"a {kind.__qualname__} with fields that hold objects")
+            return
+        held = value.ravel().tolist()
+        self.value(held)
+        self.watch.add_content(lambda: len(held) == value.size and all(map(operator.is_, held, value.ravel().tolist())))
+
+    def _enum(self, kind: type, value: Any) -> None:
+        self.put("enum", kind.__qualname__, value._name_)
+        if isinstance(value._value_, SCALARS):
+            self.put(value._value_)
+        if not is_opaque(kind.__module__):
+            self.class_(kind)
+            if not self._again(value):
+                self.watch.add_object(value)
+                self._state(kind, value)
+
+    def _own(self, kind: type, value: Any) -> bool:
+        """Class and state of an object with a content of its own, where the class is somebody's own; whether it is."""
+        if not is_own(kind.__module__):
+            return False
+        self.watch.add_object(value)
+        self.class_(kind)
+        self._state(kind, value)
+        return True
 
     def _object(self, kind: type, value: Any) -> None:
         if self._again(value):
             return
+        made = made_with(kind, value)
+        if made is not None:
+            self.put("object", kind.__qualname__)
+            self.watch.add_content(lambda: list(map(id, made_with(kind, value) or ())))
+            self.value(made)
+            self._own(kind, value)
+            return
         self.watch.add_object(value)
-        if top_package(kind.__module__) in _TOOLS:
+        if top_package(kind.__module__) in _TOOLS and is_opaque(kind.__module__):
             self.put("object", kind.__module__, kind.__qualname__)
             return
         if is_opaque(kind.__module__):
@@ -123,9 +180,12 @@ class ObjectDigest(ValueDigest):
                 self._library_object(kind, value)
             elif kind.__module__.startswith("torch.distributions"):
                 self._state(kind, value)
+            else:
+                self._set_object(kind, value)
             return
-        base = next((base for base in (*SCALARS, list, tuple, set, frozenset) if isinstance(value, base)), None)
-        if getattr(value, "__dict__", None) is None and not _slots(kind) and base is None:
+        base = next((base for base in _BASES if isinstance(value, base)), None)
+        bare = getattr(value, "__dict__", None) is None and not _slots(kind)
+        if base is None and (bare or keeps_more(kind)):
             self._not_known(f"an object of type {kind.__module__}.{kind.__qualname__}")
             return
         self.put("object")
@@ -134,20 +194,40 @@ class ObjectDigest(ValueDigest):
             self.put(sorted(map(self._alone, value)))
             if base is set:
                 self.watch.add_set(value)
-        elif base in (list, tuple):
+        elif base in (list, tuple, deque):
             self.value(list(base.__iter__(value)))
-            if base is list:
+            if base is deque:
+                self.put("at most", value.maxlen)
+            if base is not tuple:
                 self.watch.add_list(value)
+        elif base is bytearray:
+            self.value(bytes(memoryview(value)))
+            self.watch.add_content(lambda: bytes(memoryview(value)))
+        elif base is BaseException:
+            self.value(value.args)
         elif base is not None:
             self.put(base.__name__, base.__repr__(value))
         self._state(kind, value)
+
+    def _set_object(self, kind: type, value: Any) -> None:
+        """An object of torch's or numpy's: what it is set to, and what code of somebody's own it holds."""
+        plain = setting(kind, value)
+        if plain is not None:
+            self.put(plain)
+            self.watch.add_content(functools.partial(setting, kind, value))
+        state = getattr(value, "__dict__", None)
+        for place, found in sorted(foreign_parts(value, is_users), key=lambda pair: pair[0]):
+            if state:
+                self.watch.add_attributes(state)
+            self.put(place)
+            self.value(found)
 
     def _state(self, kind: type, value: Any) -> None:
         """What an object keeps in its `__dict__` and its slots."""
         state = getattr(value, "__dict__", None)
         if state is not None:
             self.watch.add_attributes(state)
-            self._dict(state)
+            self._dict(state, _NO_STATE)
         for name in _slots(kind):
             self.put(name)
             self.value(getattr(value, name, None))

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .contents import PROXIES
 from .libraries import OF_THE_PROCESS, is_opaque
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from .watch import Watch
 
@@ -93,6 +94,8 @@ class ValueDigest:
             self.put(kind.__name__, value)
         elif kind in (tuple, list, torch.Size):
             self._sequence(kind, value)
+        elif kind in PROXIES:  # before anything that asks it for its class, which would be the other's
+            self._object(kind, value)
         elif isinstance(value, dict):
             self._dict(value)
         elif isinstance(value, _SCRIPTED):
@@ -124,14 +127,14 @@ class ValueDigest:
         for item in items:
             self.value(item)
 
-    def _dict(self, value: dict[Any, Any]) -> None:
+    def _dict(self, value: dict[Any, Any], without: Collection[Any] = OF_THE_PROCESS) -> None:
         if self._again(value):
             return
         kind = type(value)
         self.put("dict", kind.__name__, len(value))
         self.watch.add_dict(value)
         for key, item in (OrderedDict if isinstance(value, OrderedDict) else dict).items(value):
-            if key not in OF_THE_PROCESS:
+            if key not in without:
                 self.value(key)
                 self.value(item)
         if kind is defaultdict:

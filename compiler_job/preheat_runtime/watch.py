@@ -127,7 +127,7 @@ class Watch:
             self._objects[id(value)] = value
 
     def add_function(self, value: types.FunctionType) -> None:
-        """Watch code and defaults of a function: notebooks that reload a file change them in place."""
+        """Watch code and defaults of a function, and that it keeps its `__dict__`: notebooks that reload a file change them in place."""
         self._functions[id(value)] = value
 
     def add_content(self, read: Callable[[], Any]) -> None:
@@ -261,7 +261,7 @@ class _Dicts:
 # Past Module's own __getattr__, which would cost more than all the rest.
 _module_dict = torch.nn.Module.__dict__["__dict__"].__get__
 _mro = operator.attrgetter("__mro__")
-_parts = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
+_parts = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__", "__dict__")
 
 
 def _walked(modules: list[torch.nn.Module], spaces: list[Any], kinds: list[type]) -> list[Any] | None:
