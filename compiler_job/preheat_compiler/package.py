@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
+    from preheat_runtime.package import Identity
+
     from .package_call import Ranges
 
 __all__ = [
@@ -157,9 +159,8 @@ def build_package(
                 out_spec=outputs.tree,
                 outputs=outputs.leaves,
             )
-            target = Target(
-                identity=described.identity, call=narrowed(call.spec, program), package=package, levers=levers
-            )
+            identity = _with_imports(described, module)
+            target = Target(identity=identity, call=narrowed(call.spec, program), package=package, levers=levers)
             target.write(out / TARGET_FILE)
             with as_served(levers, "cpu"):
                 # Tracing ran the module's Python; what it left behind would not be there before a pod's first call.
@@ -212,6 +213,13 @@ def load_package(directory: Path, module: torch.nn.Module) -> OpenPackage:
     return OpenPackage(Target.read(directory / TARGET_FILE), directory, module)
 
 
+def _with_imports(described: identities.Described, module: torch.nn.Module) -> Identity:
+    """The identity of before the code ran, with the modules that it imported when it did. Raises IdentityUnknown."""
+    traced = identities.describe(module)
+    _require_known(traced.not_known_of_imports)
+    return replace(described.identity, imports=traced.identity.imports)
+
+
 def require_describable(described: identities.Described) -> None:
     """Raise NotPackageable for a module with hooks, or with something that a pod could not compare."""
     if described.hooked is not None:
@@ -220,8 +228,12 @@ def require_describable(described: identities.Described) -> None:
         raise NotPackageable(
             f"{described.compiled} is compiled on its own; leave that to Preheat", name=described.compiled
         )
-    if described.identity.unknown:
-        first = described.identity.unknown[0]
+    _require_known(described.identity.unknown)
+
+
+def _require_known(unknown: tuple[str, ...]) -> None:
+    if unknown:
+        first = unknown[0]
         raise IdentityUnknown(
             f"{first}, whose content a pod could not compare; keep such things out of the module, or give their class "
             "plain attributes",

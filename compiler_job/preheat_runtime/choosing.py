@@ -14,6 +14,8 @@ from .calls import Matcher
 from .fingerprint import changed_settings, needed_flags
 from .garbage import not_collected
 from .hook import in_words
+from .identity import not_imported
+from .imports import bring
 from .locks import ForkLock
 from .package import TargetUnreadable
 from .reasons import ON_REJECT_COMPILE
@@ -182,6 +184,8 @@ class Chooser:
         others: list[str] = []
         self._let_regions_ask()
         state = ModuleState(self._module)
+        if self._import_for(state):
+            state = ModuleState(self._module)
         name = type(self._module).__qualname__
         for candidate in sorted(self._session.revision.candidates, key=_best_first):
             try:
@@ -190,6 +194,15 @@ class Chooser:
                 others.append(f"{candidate.entry.module}/{candidate.entry.bucket}: {error}")
         shown = " | ".join(others)[:600] or self._session.revision.reason
         return state, tuple(fitting), f"no artifact is for this {name}: {shown}"
+
+    def _import_for(self, state: ModuleState) -> bool:
+        """Import what running the module would; whether there is anything to look at again."""
+        absent: set[str] = set()
+        for candidate in self._session.revision.candidates:
+            with contextlib.suppress(TargetUnreadable):  # said when the candidate is compared
+                absent |= not_imported(state.identity, candidate.target.identity)
+        bring(absent)
+        return bool(absent)
 
     def _let_regions_ask(self) -> None:
         for candidate in self._session.revision.candidates:

@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .libraries import foreign_parts, is_opaque, is_own, is_users, origins, release, top_package
+from .imports import modules_of
+from .libraries import foreign_parts, is_opaque, is_own, is_users, release, top_package
 from .objects import WRAPPERS_MARKS, ObjectDigest
-from .values import SCALARS
+from .patches import is_foreign, is_plain, is_put_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from .watch import Watch
 
 _BORING_CLASS_ATTRIBUTES = frozenset(
@@ -46,6 +45,15 @@ class CodeDigest(ObjectDigest):
     def __init__(self, *, watch: Watch, modules: dict[int, str], tensors: dict[int, str]) -> None:
         super().__init__(watch=watch, modules=modules, tensors=tensors)
         self._scanned: set[str] = set()
+        self.imported: set[tuple[str, frozenset[str]]] = set()
+        """Modules that functions import when they run, each with the names that may be taken out of it."""
+
+    def module_parts(self, module: Any, names: frozenset[str]) -> None:
+        """Add what code of these names may take out of a module."""
+        self._named(module, set(names), set())
+
+    def _also(self, part: Any) -> None:
+        self.imported |= part.imported
 
     def class_(self, value: type) -> None:
         """Add a class: by name when it belongs to a library, else by all it is made of."""
@@ -145,6 +153,8 @@ class CodeDigest(ObjectDigest):
             self.value(value.__wrapped__)
         self._attributes_of_function(value)
         self._globals(value.__globals__, code)
+        for name in modules_of(code, value.__globals__):
+            self.imported.add((name, _names_of(code)))
 
     def _handed_over(self, cells: tuple[types.CellType, ...]) -> None:
         """What a library's function was made with: somebody's own code, or plain values such as a factor."""
@@ -154,7 +164,7 @@ class CodeDigest(ObjectDigest):
                 held = cell.cell_contents
             except ValueError:
                 continue
-            if _is_plain(held) or is_own(type(held).__module__) or is_foreign(held):
+            if is_plain(held) or is_own(type(held).__module__) or is_foreign(held):
                 self.value(held)
 
     def _attributes_of_function(self, value: Any) -> None:
@@ -226,30 +236,6 @@ class CodeDigest(ObjectDigest):
 
 
 _NUMBERS = (bool, int, float)
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
-_PLAIN = (*SCALARS, type(None), list, dict, tuple, set, frozenset, torch.Tensor, torch.dtype, functools.partial)
-
-
-def _is_plain(item: Any) -> bool:
-    return type(item) in _PLAIN
-
-
-def is_foreign(item: Any) -> bool:
-    """Whether it is a function, method, property or class that is not all of torch, numpy or the standard library."""
-    inner: Any = item.__func__ if isinstance(item, types.MethodType | staticmethod | classmethod) else item
-    inner = inner.fget if isinstance(inner, property) else inner
-    if type(inner) is types.FunctionType or isinstance(inner, type):
-        return not all(map(is_opaque, origins(inner)))
-    return False
-
-
-def is_put_in(name: str, item: Any) -> bool:
-    """Whether somebody put this into a class of torch's; plain values of torch's own are taken for such, and do no harm."""
-    if type(item) is types.FunctionType:  # the most of them
-        return not all(map(is_opaque, origins(item)))
-    if _is_plain(item):
-        return not name.startswith("__")
-    return is_foreign(item) or is_own(type(item).__module__)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -265,34 +251,3 @@ def _names_of(code: types.CodeType) -> frozenset[str]:
 
 def _names(code: types.CodeType) -> set[str]:
     return set(_names_of(code))
-
-
-def patched_torch(watch: Watch) -> Iterator[tuple[str, Any]]:
-    """Functions in torch's main namespaces that are not torch's own of that name, and what was put into its base classes.
-
-    Some names are torch's own second names of a function, the same in every process.
-    """
-    # Lists of them first: another thread may import something meanwhile.
-    for space, members in (("torch", torch.__dict__), ("torch.nn.functional", torch.nn.functional.__dict__)):
-        functions = [pair for pair in list(members.items()) if type(pair[1]) in _FUNCTIONS and pair[0] != "compile"]
-        watch.add_names(members, [name for name, _ in functions])
-        yield from _odd(space, functions)
-    for kind in (torch.Tensor, torch.nn.Module):
-        watch.add_class(kind)
-        members = list(kind.__dict__.items())
-        yield from _odd(f"torch.{kind.__name__}", [pair for pair in members if type(pair[1]) in _FUNCTIONS])
-        put_in = [pair for pair in members if type(pair[1]) not in _FUNCTIONS and is_put_in(*pair)]
-        for name, item in sorted(put_in, key=lambda pair: pair[0]):
-            yield f"torch.{kind.__name__}.{name}", item
-
-
-def _odd(space: str, functions: list[tuple[str, Any]]) -> Iterator[tuple[str, Callable[..., Any]]]:
-    for name, item in sorted([each for each in functions if _is_odd(*each)], key=lambda pair: pair[0]):
-        yield f"{space}.{name}", item
-
-
-def _is_odd(name: str, item: Any) -> bool:
-    if item.__name__ == name and (type(item) is not types.FunctionType or all(map(is_opaque, origins(item)))):
-        return False
-    # With its first compile it counts how many modules are made.
-    return not (item.__module__ or "").startswith("torch._dynamo")

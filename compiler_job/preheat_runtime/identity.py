@@ -8,14 +8,17 @@ package answers for the other once its own weights are bound.
 from __future__ import annotations
 
 import functools
-from dataclasses import field
+import sys
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .code import CodeDigest, patched_torch
+from .code import CodeDigest
+from .imports import key, module_of
 from .libraries import OF_THE_PROCESS
 from .package import Identity, ModuleIdentity, TensorIdentity
+from .patches import patched_torch
 from .records import dataclass
 from .watch import Watch
 
@@ -46,6 +49,7 @@ class Described:
     identity: Identity
     watch: Watch
     tensors: dict[str, torch.Tensor]
+    not_known_of_imports: tuple[str, ...] = ()
     hooked: str | None = field(default=None)
     compiled: str | None = field(default=None)
 
@@ -54,7 +58,8 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
     """Describe `module` as it is now: takes about 10 to 30 ms for a few hundred submodules, reads no weight.
 
     `hooked` is the path of a submodule with forward or backward hooks, which are not part of the identity; `compiled`
-    of one that somebody but us compiled, with whatever it now answers. Neither are the attributes of `without`, pairs of
+    of one that somebody but us compiled, with whatever it now answers. `not_known_of_imports` is what is unknown of the
+    modules that functions import when they run. Neither are the attributes of `without`, pairs of
     path and name.
     """
     watch = Watch()
@@ -68,6 +73,7 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
     for path, tensor in tensors.items():
         places.setdefault(id(tensor), path)
     new_digest = functools.partial(CodeDigest, watch=watch, modules=paths, tensors=places)
+    imported: set[tuple[str, frozenset[str]]] = set()
     classes: dict[type, str] = {}
     unknown: list[str] = []
     modules: dict[str, ModuleIdentity] = {}
@@ -79,11 +85,11 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
             modules[path] = ModuleIdentity(class_name=kind.__qualname__, code="unknown", attributes="unknown")
             continue
         if kind not in classes:
-            classes[kind], more = _digest(new_digest(), functools.partial(CodeDigest.class_, value=kind))
+            fill = functools.partial(CodeDigest.class_, value=kind)
+            classes[kind], more = _digest(new_digest(), fill, imported)
             unknown += more
-        attributes, more = _digest(
-            new_digest(), functools.partial(_add_attributes, part=part, path=paths[id(part)], without=without)
-        )
+        fill = functools.partial(_add_attributes, part=part, path=paths[id(part)], without=without)
+        attributes, more = _digest(new_digest(), fill, imported)
         unknown += [f"{path or 'the module'} has {what}" for what in more]
         answers = part.__dict__.get("_compiled_call_impl")
         if answers is not None and not hasattr(answers, OURS):
@@ -98,29 +104,58 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
             if held:
                 hooked = path or "the module"
         modules[path] = ModuleIdentity(class_name=kind.__qualname__, code=classes[kind], attributes=attributes)
-    patches, more = _digest(new_digest(), _add_patches)
+    patches, more = _digest(new_digest(), _add_patches, imported)
+    imports, of_imports = _imports(imported, new_digest, watch)
     watch.arm()
     return Described(
         identity=Identity(
             modules=modules,
             tensors=_tensor_identities(tensors, parameters.keys()),
             patches=patches,
-            unknown=tuple(unknown + more),
+            imports=imports,
+            unknown=tuple(unknown + more + of_imports),
         ),
         watch=watch,
         tensors=tensors,
+        not_known_of_imports=tuple(of_imports),
         hooked=hooked,
         compiled=compiled,
     )
 
 
-def _digest(digest: CodeDigest, fill: Callable[[CodeDigest], None]) -> tuple[str, list[str]]:
-    """The digest of what `fill` adds, and what of it cannot be compared: all of it when there is too much."""
+def _digest(
+    digest: CodeDigest, fill: Callable[[CodeDigest], None], imported: set[tuple[str, frozenset[str]]]
+) -> tuple[str, list[str]]:
+    """The digest of what `fill` adds, and what of it cannot be compared: all of it when there is too much.
+
+    What its functions import is put into `imported`.
+    """
     try:
         fill(digest)
-        return digest.hexdigest(), digest.unknown
+        made = digest.hexdigest()
     except RecursionError as error:
         return "unknown", [f"code or values that cannot be read to their end ({error})"]
+    imported |= digest.imported
+    return made, digest.unknown
+
+
+def _imports(
+    wanted: set[tuple[str, frozenset[str]]], new_digest: Callable[[], CodeDigest], watch: Watch
+) -> tuple[dict[str, str], list[str]]:
+    """The digests of the modules among `wanted` that are imported by now, and of those that these import in turn."""
+    found: dict[str, str] = {}
+    unknown: list[str] = []
+    done: set[tuple[str, frozenset[str]]] = set()
+    while rest := wanted - done:
+        done |= rest
+        for name, names in sorted(rest, key=lambda pair: (pair[0], sorted(pair[1]))):
+            watch.add_name(sys.modules, name)
+            module = sys.modules.get(name)
+            if module is not None:
+                fill = functools.partial(CodeDigest.module_parts, module=module, names=names)
+                found[key(name, names)], more = _digest(new_digest(), fill, wanted)
+                unknown += [f"{name}, which a function imports, has {what}" for what in more]
+    return found, unknown
 
 
 def _add_attributes(digest: CodeDigest, part: torch.nn.Module, path: str, without: Collection[tuple[str, str]]) -> None:
@@ -197,7 +232,20 @@ def difference(pod: Identity, artifact: Identity) -> str | None:
             return f"{path} has stride {found.stride}, artifact has {expected.stride}"
     if pod.patches != artifact.patches:
         return "functions of torch itself were replaced, not as in the compile Job"
+    for name, digest in artifact.imports.items():
+        if name not in pod.imports:
+            return f"{module_of(name)}, which it imports when it runs, is not imported"
+        if pod.imports[name] != digest:
+            return f"something in {module_of(name)}, which it imports when it runs, differs"
     return None
+
+
+def not_imported(pod: Identity, artifact: Identity) -> set[str]:
+    """Modules that running the pod's module would import, if that is all in which it is not yet the compiled one."""
+    absent = artifact.imports.keys() - pod.imports.keys()
+    if not absent or difference(pod, replace(artifact, imports={})) is not None:
+        return set()
+    return set(map(module_of, absent))
 
 
 def _same_stride(found: TensorIdentity, expected: TensorIdentity) -> bool:

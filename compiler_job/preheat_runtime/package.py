@@ -138,12 +138,15 @@ class ModuleIdentity:
 class Identity:
     """What a module is: its tree, code, attributes and tensors, by dotted path; `patches` is what changed torch itself.
 
+    `imports` is what functions import when they run and what had been imported, see `imports.key`. More than an artifact has
+    is no difference: running the code in the compile Job imported none of it.
     `unknown` names what could not be compared: with any of it a package must not be built.
     """
 
     modules: Mapping[str, ModuleIdentity]
     tensors: Mapping[str, TensorIdentity]
     patches: str
+    imports: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
 
 
@@ -232,6 +235,7 @@ def _identity(data: Mapping[str, Any]) -> Identity:
             for path, entry in data["tensors"].items()
         },
         patches=data["patches"],
+        imports={str(name): str(digest) for name, digest in data.get("imports", {}).items()},
         unknown=tuple(data["unknown"]),
     )
 

@@ -182,7 +182,11 @@ class ValueDigest:
         part.value(value)
         digest = part.hexdigest()
         self.unknown += part.unknown
+        self._also(part)
         return digest
+
+    def _also(self, part: Any) -> None:
+        """Take over what `part`, which was made beside this one, found out."""
 
 
 def _bytes_of(value: torch.Tensor) -> bytes:
