@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _dispatch_keys, _included_keys = torch._C._dispatch_keys, torch._C._dispatch_tls_local_include_set
+#: What `torch._dynamo.mark_dynamic` and the like put on a tensor, for a compile that there is none of here.
+_TORCHS_MARKS = ("_dynamo", "_specialize_on", "_has_dynamo")
 #: `*rest` and `**more`: what no parameter is named for.
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 #: Tensors made in inference mode and others, with grad and without, in this mode and that: so many kinds of equal calls are known.
@@ -104,7 +106,13 @@ class Matcher:
         if plain:
             for is_known in self._known:
                 if is_known(*args):
-                    return list(args)
+                    for value in args:
+                        if value.__dict__:  # nearly never; what it is, the long way tells
+                            break
+                    else:
+                        return list(args)
+                    plain = False  # nothing new to remember
+                    break
             values: list[Any] | tuple[Any, ...] = args
         else:
             if self._form is not None and (
@@ -263,6 +271,8 @@ def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Check:
                     fits = dims[wanted].allows(size) and sizes.setdefault(wanted, size) == size
                 if not fits:
                     return f"has shape {tuple(shape)}, compiled for {_shown(entry.shape, dims)}"
+        if value.__dict__ and not all(name.startswith(_TORCHS_MARKS) for name in value.__dict__):
+            return f"has attributes of its own ({', '.join(value.__dict__)[:60]}), which the code may ask for"
         stride = fixed_stride or stride_of(shape)
         if value.stride() != stride:
             value = _as_compiled(value, stride, order)

@@ -160,6 +160,28 @@ def test_a_call_like_a_known_one_is_looked_at_once(known):
     assert match(known, x=given) == []
 
 
+def test_a_tensor_that_somebody_put_something_on_is_another(known):
+    """`hasattr(x, "tag")` in the code was decided when it was compiled."""
+    tagged = torch.zeros(2, 3)
+    assert isinstance(match(known, tagged), list)
+    tagged.tag = 1
+    assert "has attributes of its own (tag)" in match(known, tagged)
+    assert "has attributes of its own (tag)" in match(known, x=tagged)
+    del tagged.tag
+    (found,) = match(known, tagged)
+    assert found is tagged
+
+
+def test_what_torch_puts_on_a_tensor_for_its_compiler_says_nothing(known):
+    marked = torch.zeros(2, 3)
+    torch._dynamo.mark_dynamic(marked, 0)
+    count = len(known._known)
+    for _ in range(MAX_KNOWN + 1):
+        (found,) = match(known, marked)
+        assert found is marked
+    assert len(known._known) == max(count, 1)
+
+
 def test_a_tensor_that_is_put_right_makes_no_known_call():
     matcher = Matcher(spec(tensor("x", 1, 3)), forward)
     given = torch.zeros(3).as_strided((1, 3), (99, 1))
