@@ -217,7 +217,7 @@ def _with_imports(described: identities.Described, module: torch.nn.Module) -> I
     """The identity of before the code ran, with the modules that it imported when it did. Raises IdentityUnknown."""
     traced = identities.describe(module)
     _require_known(traced.not_known_of_imports)
-    return replace(described.identity, imports=traced.identity.imports)
+    return replace(described.identity, imports=traced.identity.imports, order=traced.identity.order)
 
 
 def require_describable(described: identities.Described) -> None:

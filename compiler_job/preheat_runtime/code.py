@@ -39,21 +39,47 @@ _BORING_CLASS_ATTRIBUTES = frozenset(
 )  # fmt: skip
 
 
+#: Code that names one of these may go through weights in their order.
+_WEIGHTS_IN_ORDER = frozenset(
+    {
+        "parameters",
+        "named_parameters",
+        "_parameters",
+        "buffers",
+        "named_buffers",
+        "_buffers",
+        "_named_members",
+        "state_dict",
+    }
+)
+
+
+class Found:
+    """What digests come upon that is to be looked at on its own."""
+
+    def __init__(self) -> None:
+        self.imported: set[tuple[str, frozenset[str]]] = set()
+        """Modules that functions import when they run, each with the names that may be taken out of it."""
+        self.in_order = False
+        """Whether some code may go through a module's weights, so that their order counts."""
+
+
 class CodeDigest(ObjectDigest):
     """A digest that may also hold classes and functions, which is what modules are made of."""
 
-    def __init__(self, *, watch: Watch, modules: dict[int, str], tensors: dict[int, str]) -> None:
+    def __init__(
+        self, *, watch: Watch, modules: dict[int, str], tensors: dict[int, str], found: Found | None = None
+    ) -> None:
         super().__init__(watch=watch, modules=modules, tensors=tensors)
         self._scanned: set[str] = set()
-        self.imported: set[tuple[str, frozenset[str]]] = set()
-        """Modules that functions import when they run, each with the names that may be taken out of it."""
+        self._found = Found() if found is None else found
+
+    def _another(self) -> CodeDigest:
+        return CodeDigest(watch=self.watch, modules=self._modules, tensors=self._tensors, found=self._found)
 
     def module_parts(self, module: Any, names: frozenset[str]) -> None:
         """Add what code of these names may take out of a module."""
         self._named(module, set(names), set())
-
-    def _also(self, part: Any) -> None:
-        self.imported |= part.imported
 
     def class_(self, value: type) -> None:
         """Add a class: by name when it belongs to a library, else by all it is made of."""
@@ -72,6 +98,7 @@ class CodeDigest(ObjectDigest):
             self.class_(type(value))
         self.watch.add_class(value)
         if library is not None:
+            self._found.in_order = True  # for all that is known of its code
             self._library_class(value)
             return
         for name, item in sorted(value.__dict__.items()):
@@ -153,8 +180,10 @@ class CodeDigest(ObjectDigest):
             self.value(value.__wrapped__)
         self._attributes_of_function(value)
         self._globals(value.__globals__, code)
+        names = _names_of(code)
+        self._found.in_order = self._found.in_order or not names.isdisjoint(_WEIGHTS_IN_ORDER)
         for name in modules_of(code, value.__globals__):
-            self.imported.add((name, _names_of(code)))
+            self._found.imported.add((name, names))
 
     def _handed_over(self, cells: tuple[types.CellType, ...]) -> None:
         """What a library's function was made with: somebody's own code, or plain values such as a factor."""

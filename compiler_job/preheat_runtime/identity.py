@@ -8,13 +8,14 @@ package answers for the other once its own weights are bound.
 from __future__ import annotations
 
 import functools
+import hashlib
 import sys
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .code import CodeDigest
+from .code import CodeDigest, Found
 from .imports import key, module_of
 from .libraries import OF_THE_PROCESS
 from .package import Identity, ModuleIdentity, TensorIdentity
@@ -23,7 +24,7 @@ from .records import dataclass
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
 #: What every nn.Module has and what does not change what it computes; hooks are looked at on their own. The real
 #: torch.compile leaves marks on a module, and a call that went there must not make the next one miss its package.
@@ -72,8 +73,8 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
     places: dict[int, str] = {}
     for path, tensor in tensors.items():
         places.setdefault(id(tensor), path)
-    new_digest = functools.partial(CodeDigest, watch=watch, modules=paths, tensors=places)
-    imported: set[tuple[str, frozenset[str]]] = set()
+    found = Found()
+    new_digest = functools.partial(CodeDigest, watch=watch, modules=paths, tensors=places, found=found)
     classes: dict[type, str] = {}
     unknown: list[str] = []
     modules: dict[str, ModuleIdentity] = {}
@@ -85,11 +86,11 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
             modules[path] = ModuleIdentity(class_name=kind.__qualname__, code="unknown", attributes="unknown")
             continue
         if kind not in classes:
-            fill = functools.partial(CodeDigest.class_, value=kind)
-            classes[kind], more = _digest(new_digest(), fill, imported)
+            classes[kind], more = _digest(new_digest(), functools.partial(CodeDigest.class_, value=kind))
             unknown += more
-        fill = functools.partial(_add_attributes, part=part, path=paths[id(part)], without=without)
-        attributes, more = _digest(new_digest(), fill, imported)
+        attributes, more = _digest(
+            new_digest(), functools.partial(_add_attributes, part=part, path=paths[id(part)], without=without)
+        )
         unknown += [f"{path or 'the module'} has {what}" for what in more]
         answers = part.__dict__.get("_compiled_call_impl")
         if answers is not None and not hasattr(answers, OURS):
@@ -104,8 +105,8 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
             if held:
                 hooked = path or "the module"
         modules[path] = ModuleIdentity(class_name=kind.__qualname__, code=classes[kind], attributes=attributes)
-    patches, more = _digest(new_digest(), _add_patches, imported)
-    imports, of_imports = _imports(imported, new_digest, watch)
+    patches, more = _digest(new_digest(), _add_patches)
+    imports, of_imports = _imports(found.imported, new_digest, watch)
     watch.arm()
     return Described(
         identity=Identity(
@@ -113,6 +114,7 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
             tensors=_tensor_identities(tensors, parameters.keys()),
             patches=patches,
             imports=imports,
+            order=_order(tensors) if found.in_order else None,
             unknown=tuple(unknown + more + of_imports),
         ),
         watch=watch,
@@ -123,26 +125,23 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
     )
 
 
-def _digest(
-    digest: CodeDigest, fill: Callable[[CodeDigest], None], imported: set[tuple[str, frozenset[str]]]
-) -> tuple[str, list[str]]:
-    """The digest of what `fill` adds, and what of it cannot be compared: all of it when there is too much.
+def _order(tensors: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(tensors).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
-    What its functions import is put into `imported`.
-    """
+
+def _digest(digest: CodeDigest, fill: Callable[[CodeDigest], None]) -> tuple[str, list[str]]:
+    """The digest of what `fill` adds, and what of it cannot be compared: all of it when there is too much."""
     try:
         fill(digest)
-        made = digest.hexdigest()
+        return digest.hexdigest(), digest.unknown
     except RecursionError as error:
         return "unknown", [f"code or values that cannot be read to their end ({error})"]
-    imported |= digest.imported
-    return made, digest.unknown
 
 
 def _imports(
     wanted: set[tuple[str, frozenset[str]]], new_digest: Callable[[], CodeDigest], watch: Watch
 ) -> tuple[dict[str, str], list[str]]:
-    """The digests of the modules among `wanted` that are imported by now, and of those that these import in turn."""
+    """The digests of the modules among `wanted` that are imported by now; reading them puts more there, and so on."""
     found: dict[str, str] = {}
     unknown: list[str] = []
     done: set[tuple[str, frozenset[str]]] = set()
@@ -153,15 +152,15 @@ def _imports(
             module = sys.modules.get(name)
             if module is not None:
                 fill = functools.partial(CodeDigest.module_parts, module=module, names=names)
-                found[key(name, names)], more = _digest(new_digest(), fill, wanted)
+                found[key(name, names)], more = _digest(new_digest(), fill)
                 unknown += [f"{name}, which a function imports, has {what}" for what in more]
     return found, unknown
 
 
 def _add_attributes(digest: CodeDigest, part: torch.nn.Module, path: str, without: Collection[tuple[str, str]]) -> None:
     held = part.__dict__
-    # A loop over children or weights takes them in the order in which they were put there, also those that are None.
-    digest.put("same as", path, *(tuple(held[name]) for name in _CONTAINERS))
+    # A loop over children takes them in the order in which they were put there. That of weights: see `Identity.order`.
+    digest.put("same as", path, tuple(held["_modules"]), sorted(held["_parameters"]), sorted(held["_buffers"]))
     for name in sorted(held.keys() - _NOT_ITS_OWN):
         if (path, name) not in without:
             digest.put(name)
@@ -232,6 +231,9 @@ def difference(pod: Identity, artifact: Identity) -> str | None:
             return f"{path} has stride {found.stride}, artifact has {expected.stride}"
     if pod.patches != artifact.patches:
         return "functions of torch itself were replaced, not as in the compile Job"
+    # One that did not import what the other did may not have come upon the code that goes through them.
+    if None not in (pod.order, artifact.order) and pod.order != artifact.order:
+        return "parameters or buffers are in another order, which the code goes through"
     for name, digest in artifact.imports.items():
         if name not in pod.imports:
             return f"{module_of(name)}, which it imports when it runs, is not imported"

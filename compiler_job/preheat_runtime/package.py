@@ -138,8 +138,9 @@ class ModuleIdentity:
 class Identity:
     """What a module is: its tree, code, attributes and tensors, by dotted path; `patches` is what changed torch itself.
 
-    `imports` is what functions import when they run and what had been imported, see `imports.key`. More than an artifact has
-    is no difference: running the code in the compile Job imported none of it.
+    `imports` is what functions import when they run and had been imported, by `imports.key`; more than an artifact has is no
+    difference, as running the code in the compile Job did not import it. `order` is that of the weights, where code may go
+    through them: what is put around a layer and taken away again leaves another behind.
     `unknown` names what could not be compared: with any of it a package must not be built.
     """
 
@@ -147,6 +148,7 @@ class Identity:
     tensors: Mapping[str, TensorIdentity]
     patches: str
     imports: Mapping[str, str] = field(default_factory=dict)
+    order: str | None = None
     unknown: tuple[str, ...] = ()
 
 
@@ -236,6 +238,7 @@ def _identity(data: Mapping[str, Any]) -> Identity:
         },
         patches=data["patches"],
         imports={str(name): str(digest) for name, digest in data.get("imports", {}).items()},
+        order=data.get("order"),
         unknown=tuple(data["unknown"]),
     )
 

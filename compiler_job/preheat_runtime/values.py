@@ -178,15 +178,15 @@ class ValueDigest:
         raise NotImplementedError
 
     def _alone(self, value: Any) -> str:
-        part = type(self)(watch=self.watch, modules=self._modules, tensors=self._tensors)
+        part = self._another()
         part.value(value)
         digest = part.hexdigest()
         self.unknown += part.unknown
-        self._also(part)
         return digest
 
-    def _also(self, part: Any) -> None:
-        """Take over what `part`, which was made beside this one, found out."""
+    def _another(self) -> ValueDigest:
+        """An empty digest like this one."""
+        return type(self)(watch=self.watch, modules=self._modules, tensors=self._tensors)
 
 
 def _bytes_of(value: torch.Tensor) -> bytes:

@@ -162,6 +162,27 @@ def buffers():
     return net
 
 
+class Going(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x):
+        for name in self._buffers:
+            x = x + getattr(self, name)
+        for weight in self.parameters():
+            x = x * weight
+        return x
+
+
+def going():
+    net = Going()
+    for name in "ab":
+        net.register_buffer(name, torch.ones(2))
+        net.register_parameter("w" + name, nn.Parameter(torch.ones(2)))
+    return net
+
+
 def to_end(held, name):
     held[name] = held.pop(name)
 
@@ -218,8 +239,9 @@ CASES = {
     "a decorator's class": (lambda: running(lambda self, x: scaled(x)), lambda net, patch: patch.setattr(Scaled, "__call__", lambda self, x: x)),
     "order of submodules": (lambda: chain("a", "b"), lambda net, patch: to_end(net._modules, "a")),
     "order of submodules, by the dict": (lambda: chain("a", "b"), lambda net, patch: net.update({"a": net.pop("a")})),
-    "order of buffers": (buffers, lambda net, patch: to_end(net._buffers, "a")),
-    "order of parameters": (buffers, lambda net, patch: to_end(net._parameters, "wa")),
+    "order of buffers": (going, lambda net, patch: to_end(net._buffers, "a")),
+    "order of parameters": (going, lambda net, patch: to_end(net._parameters, "wa")),
+    "order of a layer's parameters": (going, lambda net, patch: to_end(net.linear._parameters, "weight")),
     "a buffer that is None": (buffers, lambda net, patch: net.register_buffer("c", None)),
     "a method of an enumeration": (lambda: holding(act=Act.DOUBLE), lambda net, patch: patch.setattr(Act, "__call__", lambda self, x: x)),
     "the value of an enumeration": (lambda: holding(mode=Mode.PLAIN), lambda net, patch: patch.setattr(Mode.PLAIN.value, "scale", 3.0)),
@@ -278,6 +300,14 @@ def test_it_counts_and_its_change_is_noticed(make, change):
 @pytest.mark.parametrize("make", [make for make, _ in CASES.values()], ids=CASES.keys())
 def test_an_equal_one_is_the_same(make):
     assert difference(describe(make()).identity, describe(make()).identity) is None
+
+
+def test_the_order_of_weights_that_no_code_goes_through_is_no_difference():
+    net = buffers()
+    before = describe(net).identity
+    to_end(net._buffers, "a")
+    to_end(net._parameters, "wa")
+    assert difference(describe(net).identity, before) is None
 
 
 class Moment(__import__("datetime").datetime):

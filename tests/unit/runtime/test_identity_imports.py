@@ -5,10 +5,14 @@ import itertools
 import sys
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from preheat_compiler import package
 from preheat_runtime import imports
+from preheat_runtime.bind import ModuleState
+from preheat_runtime.choosing import Chooser
 from preheat_runtime.identity import describe, difference, not_imported
 
 numbers = itertools.count()
@@ -186,3 +190,44 @@ def test_a_statement_behind_many_constants_is_read():
     lines = [f"    x = {number}.5" for number in range(300)]
     code = compile("\n".join(["def forward():", *lines, "    from .a import b"]), "file", "exec")
     assert list(imports.modules_of(code, {"__package__": "top"})) == ["top.a", "top.a.b"]
+
+
+def test_an_artifact_holds_what_running_the_code_imported_and_the_module_of_before_it(write):
+    net, settings = write("from {name}_settings import SCALE\n        self.last = 1", "SCALE")
+    described = describe(net)
+    net.forward(1.0)
+    made = package._with_imports(described, net)
+    assert set(map(imports.module_of, made.imports)) == {settings}
+    assert replace(made, imports={}) == described.identity
+
+
+def test_what_cannot_be_compared_of_it_is_refused_by_the_job(write):
+    net, settings = write(*STATEMENTS["from"])
+    described = describe(net)
+    package.require_describable(described)
+    net.forward(1.0)
+    sys.modules[settings].SCALE = (x for x in "ab")
+    with pytest.raises(package.IdentityUnknown, match=f"{settings}, which a function imports, has a"):
+        package._with_imports(described, net)
+
+
+class Revision:
+    reason = ""
+
+    def __init__(self, *identities):
+        self.candidates = [SimpleNamespace(target=SimpleNamespace(identity=each)) for each in identities]
+
+
+def test_a_pod_imports_before_it_compares(write):
+    net, settings = write(*STATEMENTS["from"])
+    before = describe(net).identity
+    net.forward(1.0)
+    job = describe(net).identity
+    del sys.modules[settings]
+    chooser = Chooser(net, {}, SimpleNamespace(revision=Revision(before, replace(job, patches="others"))))
+    assert not chooser._import_for(ModuleState(net))
+    assert settings not in sys.modules
+    chooser = Chooser(net, {}, SimpleNamespace(revision=Revision(before, job)))
+    assert chooser._import_for(ModuleState(net))
+    assert settings in sys.modules
+    assert not chooser._import_for(ModuleState(net))
