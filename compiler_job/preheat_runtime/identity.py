@@ -159,8 +159,9 @@ def _imports(
 
 def _add_attributes(digest: CodeDigest, part: torch.nn.Module, path: str, without: Collection[tuple[str, str]]) -> None:
     held = part.__dict__
-    # A loop over children takes them in the order in which they were put there. That of weights: see `Identity.order`.
-    digest.put("same as", path, tuple(held["_modules"]), sorted(held["_parameters"]), sorted(held["_buffers"]))
+    # A loop over children takes them in the order in which they were put there. Tensors are compared on their own, but None.
+    none = [sorted(name for name, item in held[kind].items() if item is None) for kind in ("_parameters", "_buffers")]
+    digest.put("same as", path, tuple(held["_modules"]), none)
     for name in sorted(held.keys() - _NOT_ITS_OWN):
         if (path, name) not in without:
             digest.put(name)
