@@ -17,7 +17,7 @@ import torch
 from .libraries import top_package
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 _POINTER = struct.calcsize("P")
@@ -81,14 +81,17 @@ def memory(value: Any) -> Iterator[Any]:
         yield chunk.tobytes()
 
 
-def keeps_more(kind: type) -> bool:
-    """Whether objects of this class keep something in neither `__dict__` nor slots, as what is written in C does."""
+def keeps_more(kind: type, *, but: Collection[str] = ()) -> bool:
+    """Whether objects of this class keep something in neither `__dict__` nor slots, as what is written in C does.
+
+    What they inherit from the packages `but` is left aside.
+    """
     for each in kind.__mro__[:-1]:
         base: Any = each.__base__
         slots = each.__dict__.get("__slots__", ())
         count = len([slots] if isinstance(slots, str) else [*slots])
         count += bool(each.__dictoffset__ and not base.__dictoffset__)
         count += bool(each.__weakrefoffset__ and not base.__weakrefoffset__)
-        if each.__basicsize__ - base.__basicsize__ > count * _POINTER:
+        if each.__basicsize__ - base.__basicsize__ > count * _POINTER and top_package(each.__module__) not in but:
             return True
     return False

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from .contents import is_numpys, keeps_more, made_with, memory, setting
-from .libraries import OF_THE_PROCESS, foreign_parts, is_opaque, is_own, is_users, top_package
+from .libraries import OF_THE_PROCESS, foreign_parts, is_opaque, is_own, is_users, release, top_package
 from .values import MAX_TENSOR_BYTES, SCALARS, ValueDigest
 
 _REPR_IS_CONTENT = ("decimal", "fractions", "datetime", "pathlib", "uuid", "_pydatetime", "_pydecimal")
@@ -185,7 +185,11 @@ class ObjectDigest(ValueDigest):
             return
         base = next((base for base in _BASES if isinstance(value, base)), None)
         bare = getattr(value, "__dict__", None) is None and not _slots(kind)
-        if base is None and (bare or keeps_more(kind)):
+        hidden = base is None and not bare and keeps_more(kind, but=_TOOLS)
+        if hidden and callable(value) and isinstance(getattr(value, "__qualname__", None), str):
+            # A function of Cython's, which has a class of its own.
+            self.put("builtin", value.__module__, value.__qualname__, release(top_package(value.__module__)))
+        elif base is None and (bare or hidden):
             self._not_known(f"an object of type {kind.__module__}.{kind.__qualname__}")
             return
         self.put("object")

@@ -5,11 +5,14 @@ the change the model must be one that can be compared, or no package would be ma
 """
 
 import collections
+import datetime
 import enum
 import functools
+import io
 import subprocess
 import sys
 import textwrap
+import threading
 import types
 import weakref
 from pathlib import Path
@@ -302,6 +305,27 @@ def test_an_equal_one_is_the_same(make):
     assert difference(describe(make()).identity, describe(make()).identity) is None
 
 
+def test_each_is_the_same_in_another_process():
+    """Whatever its hash seed, and wherever its objects lie."""
+    script = """
+        import sys, test_identity_contents as tests
+        from preheat_runtime.identity import describe
+        padding = [object() for _ in range(int(sys.argv[1]))]
+        for name, (make, _) in sorted(tests.CASES.items()):
+            print(name, describe(make()).identity)
+    """
+    path = f"{Path(__file__).parent}:{Path(__file__).parents[3] / 'compiler_job'}"
+    seen = []
+    for seed in ("1", "20003"):
+        env = {"PYTHONPATH": path, "PYTHONHASHSEED": seed, "PATH": "", "HOME": "/nowhere"}
+        run = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script), seed], env=env, capture_output=True, text=True, check=True
+        )
+        seen.append(run.stdout.splitlines())
+    assert len(seen[0]) == len(CASES)
+    assert [pair for pair in zip(*seen, strict=True) if pair[0] != pair[1]] == []
+
+
 def test_the_order_of_weights_that_no_code_goes_through_is_no_difference():
     net = buffers()
     before = describe(net).identity
@@ -310,7 +334,7 @@ def test_the_order_of_weights_that_no_code_goes_through_is_no_difference():
     assert difference(describe(net).identity, before) is None
 
 
-class Moment(__import__("datetime").datetime):
+class Moment(datetime.datetime):
     pass
 
 
@@ -335,6 +359,32 @@ def test_what_is_written_in_c_keeps_more_than_attributes():
 def test_content_that_is_not_to_be_had_is_named():
     net = holding(moment=Moment(2020, 1, 1))
     assert "Moment" in describe(net).identity.unknown[0]
+
+
+class Local(threading.local):
+    pass
+
+
+class Stream(io.StringIO):
+    pass
+
+
+def test_tools_of_the_process_are_let_be():
+    assert describe(holding(local=Local(), stream=Stream())).identity.unknown == ()
+
+
+class CFunction(Moment):
+    """As what Cython makes of a function: written in C, with a dict and a name."""
+
+    def __call__(self, x):
+        return x
+
+
+def test_a_function_with_a_class_written_in_c_counts_by_its_name():
+    first, second = CFunction(2020, 1, 1), CFunction(2020, 1, 1)
+    first.__qualname__, second.__qualname__ = "first", "second"
+    assert describe(holding(act=first)).identity.unknown == ()
+    assert difference(describe(holding(act=first)).identity, describe(holding(act=second)).identity) is not None
 
 
 def test_an_exceptions_words_are_its_content():
