@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .watch import Watch
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+#: What torch's classes are mostly made of.
+_NATIVE = frozenset({*_FUNCTIONS, types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType})
 _PLAIN = (*SCALARS, type(None), list, dict, tuple, set, frozenset, torch.Tensor, torch.dtype, functools.partial)
 
 
@@ -61,7 +63,7 @@ def patched_torch(watch: Watch) -> Iterator[tuple[str, Any]]:
         watch.add_class(kind)
         members = list(kind.__dict__.items())
         yield from _odd(f"torch.{kind.__name__}", [pair for pair in members if type(pair[1]) in _FUNCTIONS])
-        put_in = [pair for pair in members if type(pair[1]) not in _FUNCTIONS and is_put_in(*pair)]
+        put_in = [pair for pair in members if type(pair[1]) not in _NATIVE and is_put_in(*pair)]
         for name, item in sorted(put_in, key=lambda pair: pair[0]):
             yield f"torch.{kind.__name__}.{name}", item
 
