@@ -217,7 +217,7 @@ def difference(pod: Identity, artifact: Identity) -> str | None:
         if mine.code != theirs.code:
             return f"the code of {name} ({mine.class_name}), or something it uses, differs"
         if mine.attributes != theirs.attributes:
-            return f"an attribute of {name} ({mine.class_name}) differs (mode train/eval is one)"
+            return f"an attribute of {name} ({mine.class_name}) differs (mode train/eval is one, the order of its submodules another)"
     if pod.tensors.keys() != artifact.tensors.keys():
         odd = min(pod.tensors.keys() ^ artifact.tensors.keys())
         return f"parameter or buffer {odd!r} exists only in {'the pod' if odd in pod.tensors else 'the artifact'}"

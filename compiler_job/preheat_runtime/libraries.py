@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 #: arguments that a diffusers model was not given, in a set's order.
 OF_THE_PROCESS = frozenset({"_original_object_hash", "_no_split_modules", "_use_default_values"})
 
-#: Large libraries that a model does not change; their version stands for their content.
-OPAQUE_PACKAGES = frozenset({"torch", "numpy", "scipy", "sympy", "triton", "PIL", "preheat_runtime"})
+#: Large libraries that a model does not change, their version stands for their content; and what pybind11 calls its own.
+OPAQUE_PACKAGES = frozenset(
+    {"torch", "numpy", "scipy", "sympy", "triton", "PIL", "preheat_runtime", "pybind11_builtins"}
+)
 
 #: Registries are dicts in attributes of objects or classes; deeper than that nobody looks.
 _DEPTH = 3

@@ -44,7 +44,7 @@ _BUILTIN_CALLABLES: tuple[type, ...] = (
 _BASES = (*SCALARS, list, tuple, set, frozenset, deque, bytearray, BaseException)
 #: A bound method that is written in C answers from what it is bound to.
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
-_BOUND_TO = (*SCALARS, list, tuple, set, frozenset, dict, deque, re.Pattern)
+_BOUND_TO = (*SCALARS, list, tuple, set, frozenset, dict, deque, re.Pattern, types.FunctionType)
 #: What `functools.wraps` copies; `model.f` and `__main__.f` are the same.
 WRAPPERS_MARKS = frozenset({*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "__signature__"})
 _NO_STATE = OF_THE_PROCESS | WRAPPERS_MARKS - {"__wrapped__"}

@@ -22,6 +22,7 @@ import pytest
 import torch
 from torch import nn
 
+from preheat_runtime import identity, watch
 from preheat_runtime.contents import keeps_more, memory
 from preheat_runtime.identity import describe, difference
 
@@ -265,6 +266,7 @@ CASES = {
     "an attribute of a partial": (lambda: holding(act=functools.partial(plain)), lambda net, patch: setattr(net.act, "gain", 3.0)),
     "the class of a property": (lambda: holding(settings=WithProperty()), lambda net, patch: patch.setattr(Doubled, "__get__", lambda self, entry, kind=None: 1.0)),
     "what a method in C is bound to": (lambda: holding(look=[1.0, 2.0].__getitem__), lambda net, patch: net.look.__self__.__setitem__(0, 3.0)),
+    "what calls a function": (lambda: holding(act=plain.__call__), lambda net, patch: patch.setattr(plain, "__code__", another.__code__)),
     "a number in a class of torch's": (lambda: nn.Linear(2, 2), lambda net, patch: patch.setattr(nn.Linear, "gain", 2.0, raising=False)),
     "a property in a class of torch's": (lambda: nn.Linear(2, 2), lambda net, patch: patch.setattr(nn.Linear, "gain", property(lambda self: 2.0), raising=False)),
     "a list in a class of torch's": (lambda: nn.Linear(2, 2), lambda net, patch: patch.setattr(nn.Module, "gain", [1.0], raising=False)),
@@ -286,8 +288,13 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("way", ["counted", "compared"])
 @pytest.mark.parametrize(("make", "change"), CASES.values(), ids=CASES.keys())
-def test_it_counts_and_its_change_is_noticed(make, change):
+def test_it_counts_and_its_change_is_noticed(make, change, way, monkeypatch):
+    if way == "compared":  # as where torch tells of no dict how often it was changed
+        monkeypatch.setattr(watch, "OBJECTS_COUNT", False)
+        monkeypatch.setattr(watch, "_walked", lambda modules, spaces, kinds: None)
+        monkeypatch.setattr(identity, "Watch", functools.partial(watch.Watch, version=None))
     net = make()
     before = describe(net)
     assert before.identity.unknown == ()
@@ -359,6 +366,30 @@ def test_what_is_written_in_c_keeps_more_than_attributes():
 def test_content_that_is_not_to_be_had_is_named():
     net = holding(moment=Moment(2020, 1, 1))
     assert "Moment" in describe(net).identity.unknown[0]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.compile(plain),
+        lambda: torch._dynamo.disable(plain),
+        lambda: torch.vmap(plain),
+        lambda: torch.Generator(),
+        lambda: numpy.random.default_rng(0),
+        lambda: torch.optim.SGD([torch.zeros(1)]),
+        lambda: functools.partial(nn.init.normal_, std=0.02),
+        lambda: torch.ops.aten.relu.default,
+        lambda: weakref.WeakSet(),
+        lambda: torch._C._get_tracing_state,
+        lambda: nn.functional.max_pool2d,
+    ],
+)
+def test_what_libraries_make_can_be_compared(make):
+    net = holding(made=[make()])
+    before = describe(net)
+    assert before.identity.unknown == ()
+    assert before.watch.unchanged()
+    assert difference(describe(net).identity, before.identity) is None
 
 
 class Local(threading.local):
