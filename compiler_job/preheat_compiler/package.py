@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from preheat_runtime import identity as identities
+from preheat_runtime.bind import Mismatch
 from preheat_runtime.hook import words_of
 from preheat_runtime.levers import Levers
 from preheat_runtime.native import Library, NativeError, SharedObject
@@ -34,7 +35,7 @@ from .levers import as_served, inductor_options
 from .package_call import ExampleCall, PlannedCall, narrowed, plan_call
 from .package_cpu import GET_A_COMPILER, inductor_settings, require_compiler, require_cpu, vector_code
 from .package_device import without_regex
-from .package_effects import prints
+from .package_effects import answer_alone, prints
 from .package_errors import (
     CompileFailed,
     CompilerMissing,
@@ -49,9 +50,11 @@ from .package_errors import (
     SideEffect,
     UnbindableConstant,
 )
+from .package_found import left_as_found
 from .package_graph import check_bindable, draws, inspect_graph, output_plan, without_texts, written
+from .package_modes import require_one_answer
 from .package_objects import room_for_two, wrapper_beside_kernels
-from .package_proof import compare_memory, randomise_, shuffle_
+from .package_proof import Form, compare_forms, form_of, randomise_, shuffle_
 from .package_ranges import fixed_range
 from .stages import EXPORT, counted
 
@@ -141,11 +144,16 @@ def build_package(
     require_compiler()
     out.mkdir(parents=True, exist_ok=True)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
-        program = _export(module, call, autocast=levers.autocast, tracing=tracing)
+        with left_as_found(module):
+            program = _export(module, call, autocast=levers.autocast, tracing=tracing)
         # Only in its functional form does a graph say what it writes to.
         functional = _functional(module, program, described.tensors)
         inspect_graph(functional, described.tensors)
         outputs = output_plan(functional)
+        with as_served(levers, "cpu"):
+            with left_as_found(module):
+                eager = form_of(module, call, answer_alone(module, call))
+            require_one_answer(module, call)
         library = out / LIBRARY_FILE
         try:
             without_texts(program)
@@ -163,8 +171,7 @@ def build_package(
             target = Target(identity=identity, call=narrowed(call.spec, program), package=package, levers=levers)
             target.write(out / TARGET_FILE)
             with as_served(levers, "cpu"):
-                # Tracing ran the module's Python; what it left behind would not be there before a pod's first call.
-                compare_memory(module, call, load_package(out, module))
+                _compare(module, call, out, eager)
         except BaseException:
             library.unlink(missing_ok=True)
             (out / TARGET_FILE).unlink(missing_ok=True)
@@ -176,6 +183,16 @@ def build_package(
         constants=tuple(sorted(loaded.constants.values())),
         draws=draws(functional),
     )
+
+
+def _compare(module: torch.nn.Module, call: PlannedCall, out: Path, eager: Form) -> None:
+    try:
+        compare_forms(module, call, load_package(out, module), eager)
+    except Mismatch as error:
+        # Tracing ran the module's Python; what it left behind would not be there before a pod's first call.
+        raise NotPackageable(
+            f"once it has run, the module would not be taken for the one that was compiled: {error}"
+        ) from error
 
 
 def describe_target(

@@ -9,8 +9,8 @@ All carry `.where`, the user's file and line, when torch tells it:
     │   ├── GraphMutates          `.name`: the call writes to a buffer or an input
     │   ├── CustomOperator        `.name`: needs an operator that only Python or a C++ extension knows
     │   ├── CompileFailed         Inductor or the C++ compiler failed on the exported graph
-    │   ├── OutputAliases         an output shares memory with an input, a parameter or a buffer
-    │   ├── SideEffect            the call does something beside answering: it prints
+    │   ├── OutputAliases         an output shares memory with an input, a parameter or a buffer, or is the caller's own
+    │   ├── SideEffect            the call does something beside answering: prints, changes what its caller has
     │   └── IdentityUnknown       `.name`: something in the module has no content that can be compared between processes
     ├── InputsRefused             the example call does not fit the module's signature, or has leaves other than tensors and constants
     ├── CompilerMissing           no working C++ compiler in the image

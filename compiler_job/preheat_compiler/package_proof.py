@@ -7,12 +7,12 @@ and of the weights as eager's, cannot be read off the compiled code. It can be t
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
 
-from .package_errors import CompileFailed, OutputAliases
+from .package_errors import CompileFailed, OutputAliases, SideEffect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,25 +111,45 @@ def _wide(part: torch.Tensor) -> torch.Tensor:
     return part.to("cpu", torch.float64)
 
 
-def compare_memory(module: torch.nn.Module, call: PlannedCall, package: Callable[..., Any]) -> None:
-    """Run eager once and the package twice on the example; compare form and sharing of memory, not values.
+class Form(NamedTuple):
+    """What can be said of an answer without its values, for each of its leaves: dtype and shape or constant, whose memory
+    it is in, and what else a caller can see of a tensor."""
 
-    Raises CompileFailed when an output differs in shape or dtype, OutputAliases when one shares memory differently.
-    """
-    answers = [package(*call.args, **call.kwargs) for _ in range(2)]
-    expected = module(*call.args, **call.kwargs)
+    leaves: list[str]
+    shared: list[str]
+    marks: list[str]
+
+
+def form_of(module: torch.nn.Module, call: PlannedCall, answer: Any) -> Form:
+    """The form of an answer to `call`."""
     places = {tensor.untyped_storage().data_ptr(): f"input {index}" for index, tensor in enumerate(call.tensors)}
     for tensor in [*module.parameters(), *module.buffers()]:
         places.setdefault(tensor.untyped_storage().data_ptr(), f"weight {len(places)}")
-    eager, first, second = (_leaves(answer) for answer in (expected, *answers))
-    if [_form(leaf) for leaf in eager] != [_form(leaf) for leaf in first]:
-        raise CompileFailed(
-            f"the package answers {[_form(leaf) for leaf in first]}, eager {[_form(leaf) for leaf in eager]}"
-        )
-    shared, wanted = _sharing(first, places), _sharing(eager, places)
-    if shared != wanted:
-        raise OutputAliases(f"outputs share memory with {shared} in the package, with {wanted} in eager")
-    for one, two, place in zip(first, second, shared, strict=True):
+    leaves = _leaves(answer)
+    return Form([_form(leaf) for leaf in leaves], _sharing(leaves, places), [_marks(leaf) for leaf in leaves])
+
+
+def compare_forms(
+    module: torch.nn.Module, call: PlannedCall, package: Callable[..., Any], eager: Form
+) -> None:  # fmt: skip
+    """Run the package twice on the example and hold its answer against the form of eager's; values are not compared.
+
+    Raises CompileFailed when an output differs in shape or dtype, OutputAliases when one shares memory differently,
+    SideEffect when one is otherwise not what eager returns.
+    """
+    answers = [package(*call.args, **call.kwargs) for _ in range(2)]
+    found = form_of(module, call, answers[0])
+    if found.leaves != eager.leaves:
+        raise CompileFailed(f"the package answers {found.leaves}, eager {eager.leaves}")
+    if found.shared != eager.shared:
+        raise OutputAliases(f"outputs share memory with {found.shared} in the package, with {eager.shared} in eager")
+    for index, (mine, theirs) in enumerate(zip(found.marks, eager.marks, strict=True)):
+        if mine != theirs:
+            raise SideEffect(
+                f"forward makes output {index} a tensor {theirs or 'without marks'}, which a package's is not"
+                f"{f' ({mine})' if mine else ''}; leave that to the caller"
+            )
+    for one, two, place in zip(*map(_leaves, answers), found.shared, strict=True):
         own = isinstance(one, torch.Tensor) and place.startswith("output") and one.numel() > 0
         if own and one.untyped_storage().data_ptr() == two.untyped_storage().data_ptr():
             raise OutputAliases("two calls of the package answer with the same memory")
@@ -144,6 +164,16 @@ def _form(leaf: Any) -> str:
     if isinstance(leaf, torch.Tensor):
         return f"{leaf.dtype} {tuple(leaf.shape)}"
     return repr(leaf)
+
+
+def _marks(leaf: Any) -> str:
+    """What is unusual about a tensor, in words; empty where nothing is."""
+    if not isinstance(leaf, torch.Tensor):
+        return ""
+    found = [f"of class {type(leaf).__qualname__}"] if type(leaf) is not torch.Tensor else []
+    found += ["that requires gradients"] if leaf.requires_grad else []
+    found += [f"with the attribute {name}" for name in sorted(vars(leaf))]
+    return ", ".join(found)
 
 
 def _sharing(leaves: list[Any], places: dict[int, str]) -> list[str]:
