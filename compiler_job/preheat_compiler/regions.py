@@ -27,6 +27,7 @@ from preheat_compiler.reads import Reads
 from preheat_compiler.report import decimal
 from preheat_compiler.verdict import TargetError
 from preheat_runtime import identity as identities
+from preheat_runtime.bind import Mismatch
 from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, DimRange, RegionSpec, Target
 
 if TYPE_CHECKING:
@@ -255,11 +256,17 @@ def _noting(work: Work, module: torch.nn.Module, paths: Sequence[str]) -> Iterat
 
 def _require_served(work: Work, module: torch.nn.Module, bucket: Bucket) -> None:
     """Every call of every region must be answered by its code, at every size; else the pod would be slow in part."""
-    with as_served(work.levers, work.device):
-        opened = package.load_package(work.artifact, module)
-        for sizes in pick_sizes(bucket):
-            call = build_call(bucket, sizes, seed=SEEDS[0], device=work.device)
-            opened(*call.args, **call.kwargs)
+    picked = pick_sizes(bucket)
+    try:
+        with as_served(work.levers, work.device):
+            opened = package.load_package(work.artifact, module)
+            for sizes in (*picked, picked[0]):
+                call = build_call(bucket, sizes, seed=SEEDS[0], device=work.device)
+                opened(*call.args, **call.kwargs)
+    except Mismatch as error:
+        raise package.NotPackageable(
+            f"with regions the module's own Python runs, and changes the module, so no pod would know it again: {error}"
+        ) from error
     if opened.missed:
         path, why = next(iter(opened.missed.items()))
         raise package.NotPackageable(f"the region {path} is also called otherwise than at first: {why}", name=path)

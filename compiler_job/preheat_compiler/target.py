@@ -33,6 +33,8 @@ from preheat_compiler.request import asked_for, read_request, request_key
 from preheat_compiler.verdict import TargetError, TargetResult
 from preheat_compiler.work import Work
 from preheat_runtime import bytecode
+from preheat_runtime import identity as identities
+from preheat_runtime.bind import Mismatch
 from preheat_runtime.compare import difference
 from preheat_runtime.environment import CACHE_DIRECTORY
 from preheat_runtime.package import TARGET_FILE, Target
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
+
+    from preheat_compiler.bucket import Bucket
 
 
 def main(argv: Sequence[str], *, launcher: str) -> int:
@@ -116,7 +120,8 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
     _observe(work)
     # Before the first forward: a pod compares a module that has not run yet.
     before = describe_module(work, module)
-    sizes = pick_sizes(work.bucket)
+    held = identities.describe(module).watch
+    bucket, sizes = work.bucket, pick_sizes(work.bucket)
     why = ""
     seen: tuple[Seen, ...] = ()
     with report.stage("running eager"):
@@ -126,10 +131,11 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
                 seen = watch(work, module)
             except package.NotPackageable as error:
                 why = words(error)
-    changes = describe_module(work, module) != before
+    # Also where something is only replaced by its equal: who was bound before would have to look again after each run.
+    changes = not held.unchanged() or describe_module(work, module) != before
     if changes:
         # It remembers having run. One that has not is built from, or no pod would know it again.
-        del module
+        del module, held
         module = load(work, "loading the model again")
         if describe_module(work, module) != before:
             why = "the module changes when it runs, and torch.factory returns the same one again"
@@ -149,13 +155,18 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
                     build(work, module)
         except package.NotPackageable as error:
             why = words(error)
-    if why:
-        report.note("fallbacks", tier="package", why=why)
-        del module
-        return through_caches(work, sizes, why)
-    _note_allowed(work)
-    bound = load(work, "loading the model to bind") if changes else module
-    return as_package(work, bound, module, pick_sizes(work.bucket))
+    if not why:
+        _note_allowed(work)
+        bound = load(work, "loading the model to bind") if changes else module
+        try:
+            return as_package(work, bound, module, pick_sizes(work.bucket))
+        except Mismatch as error:
+            why = f"the package does not go on answering: {error}"
+        del bound
+        _forget(work, bucket)
+    report.note("fallbacks", tier="package", why=why)
+    del module
+    return through_caches(work, sizes, why)
 
 
 def _carried_over(work: Work, module: torch.nn.Module, described: Target, *, changes: bool) -> Decision | None:
@@ -189,10 +200,15 @@ def _carried_over(work: Work, module: torch.nn.Module, described: Target, *, cha
         why = f"it did not stand the check: {describe(error)}"
     say(f"{work.module.name}/{work.bucket.name}: nothing is carried over: {why}")
     work.report.note("fallbacks", tier="carried over", why=redact(why))
+    _forget(work, bucket)
+    return None
+
+
+def _forget(work: Work, bucket: Bucket) -> None:
+    """Begin anew with the artifact of `bucket`, as it was asked for."""
     work.bucket, work.narrowing, work.tier = bucket, "", None
     work.figures.clear()
     _remove_all_but(work.artifact, "")
-    return None
 
 
 def _note_allowed(work: Work) -> None:
