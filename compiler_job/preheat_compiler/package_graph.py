@@ -180,7 +180,8 @@ def check_bindable(program: Any, constants: Mapping[str, str], tensors: Mapping[
             raise UnbindableConstant(f"the library wants {path}, which is no parameter or buffer", name=path)
     bound = {id(tensors[path]) for path in constants.values()}
     for path in sorted(used_tensors(program)):
-        if path in tensors and id(tensors[path]) not in bound:
+        # Of an empty tensor there is nothing that could be baked in, and the compiler leaves it out.
+        if path in tensors and tensors[path].numel() and id(tensors[path]) not in bound:
             raise UnbindableConstant(f"{path} is used by the code, but was baked into it", name=path)
 
 

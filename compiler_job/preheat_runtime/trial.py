@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 #: Operators that write to their running statistics when they train, which their schema does not say.
-_TRAIN_QUIETLY = "batch_norm"
+_TRAIN_QUIETLY = ("batch_norm", "instance_norm")
 
 
 class NotRepeatable(BaseException):
@@ -87,8 +87,9 @@ class _Guard(TorchDispatchMode):  # type: ignore[misc]
 
     def _writes(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
         for entry, value in _given(func, args, kwargs):
-            hidden = _TRAIN_QUIETLY in func.__name__ and entry.name == "training" and value is True
-            if hidden:
+            trains = entry.name in ("training", "use_input_stats") and value is True
+            hidden = trains and any(name in func.__name__ for name in _TRAIN_QUIETLY)
+            if hidden and _keeps_statistics(func, args, kwargs):
                 return f"it writes to statistics ({func})"
             if entry.alias_info is None or not entry.alias_info.is_write:
                 continue
@@ -127,6 +128,11 @@ def _given(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Itera
     """The arguments of the operator's schema with their values."""
     for position, entry in enumerate(func._schema.arguments):
         yield entry, args[position] if position < len(args) else kwargs.get(entry.name, entry.default_value)
+
+
+def _keeps_statistics(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operator that normalises a batch is given statistics to write to; InstanceNorm has none by default."""
+    return any(entry.name.startswith("running_") and value is not None for entry, value in _given(func, args, kwargs))
 
 
 def _storage(tensor: torch.Tensor) -> int:

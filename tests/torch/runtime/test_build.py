@@ -514,3 +514,27 @@ def test_a_module_that_tracing_changes_for_good_is_no_package(tmp_path):
     with pytest.raises(package.NotPackageable, match="once it has run, the module would not be taken for"):
         build(Tallies(), tmp_path)
     assert not list(tmp_path.glob("*"))
+
+
+class Growing(nn.Module):
+    """Puts rows behind those that it has, of which there are none."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+        self.register_buffer("rows", torch.empty(0, 8))
+
+    def forward(self, x):
+        return torch.cat([self.rows, self.inner(x)])
+
+
+@torch.no_grad()
+def test_an_empty_buffer_is_no_hindrance(tmp_path):
+    net, other = Growing().eval(), Growing().eval()
+    build(net, tmp_path)
+    (x,) = X.args
+    for each in (net, other):
+        torch.testing.assert_close(package.load_package(tmp_path, each)(x), each(x), rtol=1e-4, atol=1e-5)
+    other.rows = torch.randn(2, 8)
+    with pytest.raises(Mismatch, match=r"rows has shape \(2, 8\)"):
+        package.load_package(tmp_path, other)

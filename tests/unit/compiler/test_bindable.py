@@ -77,6 +77,11 @@ def test_one_that_is_missing_or_foreign_is_refused_by_name(
     assert raised.value.name == path
 
 
+def test_an_empty_tensor_holds_nothing_that_could_be_baked_in(program: Any) -> None:
+    empty = {**tensors(), "tied": nn.Parameter(torch.empty(0)), "inner.bias": nn.Parameter(torch.empty(0))}
+    check_bindable(program, {"a": "inner.weight"}, empty)
+
+
 def test_a_package_that_says_it_binds_what_the_module_does_not_have_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

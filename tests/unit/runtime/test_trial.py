@@ -76,6 +76,7 @@ WRITES = {
     "parameter": lambda net, x: x @ net.linear.weight.data.zero_(),
     "norm of an embedding": lambda net, x: F.embedding(torch.tensor([1, 2]), net.embedding, max_norm=1.0) + x,
     "statistics": lambda net, x: F.batch_norm(x, net.steps, net.steps.clone(), training=True),
+    "statistics of instances": lambda net, x: F.instance_norm(x[None, :, None], net.steps[:2], net.steps[2:] + 1),
 }
 DRAWS = {
     "rand": lambda net, x: x + torch.rand(4),
@@ -84,6 +85,7 @@ DRAWS = {
     "attention": lambda net, x: F.scaled_dot_product_attention(x[None], x[None], x[None], dropout_p=0.5),
 }
 HARMLESS = {
+    "norm without statistics": lambda net, x: F.instance_norm(x[None]) + F.batch_norm(x, None, None, training=True),
     "dropout": lambda net, x: F.dropout(x, training=False),
     "attention": lambda net, x: F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]),
     "batch norm": lambda net, x: F.batch_norm(x, net.steps, net.steps + 1, training=False),
