@@ -54,7 +54,7 @@ from .package_found import left_as_found
 from .package_graph import check_bindable, draws, inspect_graph, output_plan, without_texts, written
 from .package_modes import require_one_answer
 from .package_objects import room_for_two, wrapper_beside_kernels
-from .package_proof import Form, compare_forms, form_of, randomise_, shuffle_
+from .package_proof import Form, compare_forms, floating, form_of, randomise_, shuffle_
 from .package_ranges import fixed_range
 from .stages import EXPORT, counted
 
@@ -84,6 +84,7 @@ __all__ = [
     "UnbindableConstant",
     "build_package",
     "describe_target",
+    "floating",
     "load_package",
     "randomise_",
     "require_describable",

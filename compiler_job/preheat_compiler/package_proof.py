@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from .package_errors import CompileFailed, OutputAliases, SideEffect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from .package_call import PlannedCall
 
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 _PART = 1 << 22
 
 
-def randomise_(module: torch.nn.Module, seed: int) -> None:
+def randomise_(module: torch.nn.Module, seed: int, *, without: Collection[str] = ()) -> None:
     """Give every floating or complex parameter and buffer other values, in place, in ranges a network survives.
+
+    Those named in `without` stay as they are.
 
     What was all positive stays positive (variances, scales); the spread stays as it was, or becomes 0.1 where all
     values were equal. Integer and boolean tensors stay: `shuffle_` is for them. Of a large tensor only a part is in
@@ -33,8 +35,8 @@ def randomise_(module: torch.nn.Module, seed: int) -> None:
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for tensor in _tensors(module):
-            if not (tensor.is_floating_point() or tensor.is_complex()):
+        for name, tensor in floating(module).items():
+            if name in without:
                 continue
             parts = _parts(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
             if not all(bool(torch.isfinite(_wide(part)).all()) for part in parts):
@@ -47,8 +49,12 @@ def randomise_(module: torch.nn.Module, seed: int) -> None:
                 part.copy_(fresh.to(part.dtype))
 
 
-def shuffle_(module: torch.nn.Module, seed: int, *, booleans: bool) -> bool:
+def shuffle_(
+    module: torch.nn.Module, seed: int, *, booleans: bool = False, names: Collection[str] = ()
+) -> bool:  # fmt: skip
     """Let the values of every integer (or boolean) tensor change places, in place; returns whether anything changed.
+
+    With `names`, it is the floating tensors of these names instead.
 
     Quantised weights are integers, and so are indices, which nothing in a tensor tells apart: where an index was
     right, each of its values is right in another row too. Rows change places along the longest dimension, so that what
@@ -57,9 +63,12 @@ def shuffle_(module: torch.nn.Module, seed: int, *, booleans: bool) -> bool:
     generator = torch.Generator().manual_seed(seed)
     changed = False
     with torch.no_grad():
-        for tensor in _tensors(module):
-            if tensor.is_floating_point() or tensor.is_complex() or (tensor.dtype == torch.bool) != booleans:
-                continue
+        if names:
+            chosen = [tensor for name, tensor in floating(module).items() if name in names]
+        else:
+            others = [each for each in _tensors(module).values() if not _is_floating(each)]
+            chosen = [each for each in others if (each.dtype == torch.bool) == booleans]
+        for tensor in chosen:
             for part in _parts(tensor):
                 if part.dim() == 0:
                     continue
@@ -71,15 +80,25 @@ def shuffle_(module: torch.nn.Module, seed: int, *, booleans: bool) -> bool:
     return changed
 
 
-def _tensors(module: torch.nn.Module) -> list[torch.Tensor]:
+def floating(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Floating and complex parameters and buffers by name, to be written to; each once, and without what it repeats."""
+    return {name: tensor for name, tensor in _tensors(module).items() if _is_floating(tensor)}
+
+
+def _is_floating(tensor: torch.Tensor) -> bool:
+    return bool(tensor.is_floating_point() or tensor.is_complex())
+
+
+def _tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers that hold plain numbers, each once, and of one that repeats itself only what it repeats."""
-    found = {id(tensor): tensor for tensor in [*module.parameters(), *module.buffers()]}
-    plain = [
-        tensor.detach()
-        for tensor in found.values()
+    found: dict[int, tuple[str, torch.Tensor]] = {}
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        found.setdefault(id(tensor), (name, tensor.detach()))
+    return {
+        name: _without_repeats(tensor)
+        for name, tensor in found.values()
         if tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_conj() and tensor.numel() > 0
-    ]
-    return [_without_repeats(tensor) for tensor in plain]
+    }
 
 
 def _without_repeats(tensor: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ this module's own rounding makes of it, held against how far the other weights m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from preheat_compiler.accuracy import own_error
 from preheat_compiler.faults import common_reason, describe, redact
@@ -16,16 +16,18 @@ from preheat_compiler.inputs import build_call
 from preheat_compiler.prove import SEEDS
 from preheat_compiler.report import decimal
 from preheat_compiler.verdict import TargetError
+from preheat_compiler.weights_spared import Exchanged
 from preheat_runtime.compare import difference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import torch
 
     from preheat_compiler.bucket import Bucket
     from preheat_compiler.inputs import Call, Sizes
     from preheat_compiler.report import Report
+    from preheat_compiler.weights_spared import Weights
     from preheat_runtime.compare import Difference
 
 #: What may be apart whatever the rounding, and of how far the answer moved at most: a weight that was baked in is wrong by more.
@@ -37,16 +39,8 @@ _ROUNDING = 0.1
 #: Beyond this nothing is put down to rounding.
 _MOST = 0.5
 _TRIES = 5
-
-
-class Weights(Protocol):
-    """How the weights of a module are exchanged: `preheat_compiler.package`, or what a test has in its place."""
-
-    def randomise_(self, module: torch.nn.Module, seed: int) -> None:
-        """Give floating tensors other values, the same ones for the same seed."""
-
-    def shuffle_(self, module: torch.nn.Module, seed: int, *, booleans: bool) -> bool:
-        """Let values of integer or boolean tensors change places; returns whether anything changed."""
+#: So many tensors are named in the report.
+_SHOWN = 20
 
 
 def no_weight_is_baked_in(
@@ -66,33 +60,61 @@ def no_weight_is_baked_in(
     noise = min(difference(load(bound)(*call.args, **call.kwargs), trained).maximum, allowed)
     proof = _Proof(load=load, bound=bound, module=module, call=call, noise=noise, allowed=allowed, report=report,
                    inputs=f"{sizes.name}, seed {SEEDS[0]}")  # fmt: skip
-    for seed in range(1, _TRIES + 1):
-        for each in {bound, module}:
-            weights.randomise_(each, seed)
-        eager = module(*call.args, **call.kwargs)
-        if _tells(eager, trained):
-            proof.compare(f"random weights {seed}", "random weights", eager, trained)
-            break
-    else:
+    exchanged = Exchanged({bound, module}, weights, lambda: module(*call.args, **call.kwargs))
+    spared: list[str] = []
+    eager = _with_random_weights(exchanged, trained)
+    if eager is None and exchanged.refusal is not None:
+        why = type(exchanged.refusal).__name__
+        needed = exchanged.needed(1)
+        spared = exchanged.names if needed is None else needed
+        if len(spared) < len(exchanged.names):
+            eager = _with_random_weights(exchanged, trained, without=spared)
+        if eager is None:
+            raise TargetError(
+                "ProofFailed",
+                f"with random weights the model raises {why}, so it cannot be proved that no weight is baked in. "
+                "Pods run without it.",
+            )
+        shown = ", ".join(spared[:_SHOWN]) + (f" and {len(spared) - _SHOWN} others" if len(spared) > _SHOWN else "")
+        report.note("proofs", name="random weights", why=f"of {shown} eager refuses others than its own: {why}")
+    if eager is None:
         raise TargetError(
             "ProofFailed",
             "with random weights the model only gives NaN or infinity, so it cannot be proved that no weight is baked in. "
             "Pods run without it.",
         )
-    for name, booleans in (("shuffled integers", False), ("shuffled booleans", True)):
-        changed = [weights.shuffle_(each, 1, booleans=booleans) for each in {bound, module}]
+    proof.compare("random weights", eager, trained)
+    for name, options in (
+        ("shuffled places", {"names": spared}),
+        ("shuffled integers", {"booleans": False}),
+        ("shuffled booleans", {"booleans": True}),
+    ):
+        if options.get("names") == []:
+            continue
+        changed = [weights.shuffle_(each, 1, **options) for each in exchanged.modules]
         if not any(changed):
             continue
-        before = eager
-        try:
-            eager = module(*call.args, **call.kwargs)
-        except Exception as error:  # whatever a module's own code raises when its indices are in another order
-            report.note("proofs", name=name, why=f"eager refuses them: {type(error).__name__}")
-            return
-        if not _tells(eager, before):
+        answer = exchanged.run()
+        if answer is None:
+            report.note("proofs", name=name, why=f"eager refuses them: {type(exchanged.refusal).__name__}")
+        elif not _tells(answer[0], eager):
             report.note("proofs", name=name, why="with them eager gives NaN or infinity")
+        else:
+            proof.compare(name, answer[0], eager)
+            (eager,) = answer
+            continue
+        if "booleans" in options:
             return
-        proof.compare(name, name, eager, before)
+        exchanged.put_back(spared)
+
+
+def _with_random_weights(exchanged: Exchanged, trained: Any, *, without: Sequence[str] = ()) -> Any:
+    """Eager's answer with the first random weights that tell something; None where none do."""
+    for seed in range(1, _TRIES + 1):
+        answer = exchanged.answer(seed, without=without)
+        if answer is not None and _tells(answer[0], trained):
+            return answer[0]
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +128,7 @@ class _Proof:
     allowed: float
     report: Report
 
-    def compare(self, which: str, name: str, eager: Any, before: Any) -> None:
+    def compare(self, name: str, eager: Any, before: Any) -> None:
         """Hold the package's answer against `eager`, which was `before` until the weights became other ones."""
         moved = difference(eager, before).maximum
         try:
@@ -120,7 +142,7 @@ class _Proof:
                 "Pods run without it; please report this model.",
             ) from error
         seen = difference(answer, eager)
-        self.report.difference(f"{self.inputs}, {which}", seen)
+        self.report.difference(f"{self.inputs}, {name}", seen)
         limit = self._limit(seen, eager, moved)
         if not seen.maximum <= limit:
             raise TargetError(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from preheat_compiler import package_proof
+from preheat_compiler import package_proof, weights_spared
 from preheat_compiler.bucket import Bucket, TensorSpec
 from preheat_compiler.inputs import Sizes
 from preheat_compiler.report import Report
@@ -279,3 +279,99 @@ def test_masks_are_exchanged_where_they_leave_something_to_see() -> None:
     refused(Attending(before=True), baked("seen"))
     _, second = prove(Attending(before=False), exact)
     assert second == {"name": "shuffled booleans", "why": "with them eager gives NaN or infinity"}
+
+
+class LooksUp(Net):
+    """Has places to look at as numbers with a point, which is how checkpoints of some keep them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(201, 16)
+        self.register_buffer("at", torch.arange(1.0, 201.0))
+        self.register_buffer("scale", torch.rand(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = self.at.long()
+        if bool(((places < 0) | (places >= 201)).any()):
+            raise IndexError("index out of range in self")
+        return super().forward(x) * self.scale + self.table(places)[:8]
+
+
+class LooksUpTwice(LooksUp):
+    """Only both together are right, and their order is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("ends", torch.linspace(-1, 1, 33))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not bool((self.ends.diff() > 0).all()):
+            raise ValueError("not in order")
+        return super().forward(x) + torch.bucketize(x[:, :16].contiguous(), self.ends) / 33
+
+
+def test_what_eager_refuses_other_values_of_keeps_its_own_and_all_else_is_proved() -> None:
+    noted, first, second = prove(LooksUp(), exact)
+    assert noted == {"name": "random weights", "why": "of at eager refuses others than its own: IndexError"}
+    assert (first["name"], second["name"]) == ("random weights", "shuffled places")
+    assert float(first["answerMoved"]) > 0.5
+
+
+@pytest.mark.parametrize("names", [("out.bias",), ("scale",), ("table.weight",), ("at",), ()])
+def test_a_weight_beside_them_that_is_baked_in_is_found_and_so_are_they(names: tuple[str, ...]) -> None:
+    assert "baked into the code" in refused(LooksUp(), baked(*names))
+
+
+def test_of_several_each_is_found_and_what_may_not_change_places_is_as_it_was() -> None:
+    noted, first, second = prove(LooksUpTwice(), exact)
+    assert noted["why"] == "of at, ends eager refuses others than its own: ValueError"
+    assert (first["name"], second) == (
+        "random weights",
+        {"name": "shuffled places", "why": "eager refuses them: ValueError"},
+    )
+    for name in ("scale", "norm.weight", "into.bias"):
+        assert "baked into the code" in refused(LooksUpTwice(), baked(name))
+
+
+def test_a_second_instance_that_is_bound_keeps_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound, module = LooksUp(), LooksUp()
+    module.load_state_dict(bound.state_dict())
+    bucket = Bucket(name="one", args=(TensorSpec(shape=(8, 64), dtype="float32", low=None, high=None),))
+    report = Report(target="main/one")
+    with torch.no_grad():
+        no_weight_is_baked_in(
+            exact, bound, module, bucket, Sizes(name="typical", by_dim={}), weights=package_proof, device="cpu",
+            allowed=1e-3, report=report,
+        )  # fmt: skip
+    assert all(map(torch.equal, bound.state_dict().values(), module.state_dict().values()))
+    assert [each["name"] for each in report.sections["proofs"]][1:] == ["random weights", "shuffled places"]
+
+
+class Insists(nn.Module):
+    """Has one weight, and refuses any other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((64,), 0.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if bool((self.weight != 0.5).any()):
+            raise ValueError("weights are damaged")
+        return x * self.weight
+
+
+def test_what_eager_refuses_altogether_cannot_be_proved() -> None:
+    assert "with random weights the model raises ValueError, so it cannot be proved" in refused(Insists(), exact)
+
+
+def test_where_a_large_tensor_is_what_eager_refuses_it_cannot_be_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights_spared, "_KEPT_BYTES", 16)
+    assert "with random weights the model raises IndexError" in refused(LooksUp(), exact)
+
+
+def test_the_search_ends_where_it_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights_spared, "_RUNS", 3)
+    noted, first, *_ = prove(LooksUp(), exact)
+    assert noted["why"].startswith("of out.weight, out.bias, table.weight, at, scale eager refuses others")
+    assert first["name"] == "random weights"
+    assert "baked into the code" in refused(LooksUp(), baked("into.bias"))
