@@ -49,7 +49,7 @@ def against_reference(
                 with torch.autocast(device.partition(":")[0], enabled=False):
                     truth = reference(*_converted(calls[0].args, dtype), **_converted(calls[0].kwargs, dtype))
                 for kind, run, call in (("eager", module, calls[1]), ("compiled", compiled, calls[2])):
-                    maximum, mean = distance(run(*call.args, **call.kwargs), truth)
+                    maximum, mean = distance(call.of(run)(), truth)
                     report.note(
                         "reference",
                         inputs=f"{each.name}, seed {seed}",

@@ -7,6 +7,7 @@ between one call that is used for tracing.
 
 from __future__ import annotations
 
+import copy
 import random
 import sys
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from preheat_compiler.model import find_callable
 from preheat_compiler.verdict import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import torch
 
@@ -49,6 +50,27 @@ class Call:
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+
+    def of(self, function: Callable[..., Any]) -> Callable[[], Any]:
+        """`function` called with these, however often: a list or dict among them is a new one each time, since a module
+        may put something into it."""
+        args, kwargs = self.args, self.kwargs
+        if not any(map(_holds_places, (*args, *kwargs.values()))):
+            return lambda: function(*args, **kwargs)
+        return lambda: function(*map(_apart, args), **{name: _apart(value) for name, value in kwargs.items()})
+
+
+def _holds_places(value: Any) -> bool:
+    return isinstance(value, (list, dict)) or (type(value) is tuple and any(map(_holds_places, value)))
+
+
+def _apart(value: Any) -> Any:
+    """The same leaves in lists and dicts of their own."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_apart, value))
+    if type(value) is dict:
+        return {key: _apart(item) for key, item in value.items()}
+    return copy.copy(value) if isinstance(value, (list, dict)) else value
 
 
 def legal_ends(dim: Dim) -> tuple[int, int]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from preheat_compiler.bucket import Bucket
+    from preheat_compiler.inputs import Call
     from preheat_compiler.report import Report
     from preheat_compiler.request import KeepIf
 
@@ -41,8 +42,8 @@ def speed_of(
     for each in timed:
         call = build_call(bucket, each, seed=seed, device=device)
         speed = measure(
-            _answer(module, call.args, call.kwargs, device),
-            _answer(compiled, call.args, call.kwargs, device),
+            _answer(module, call, device),
+            _answer(compiled, call, device),
             open_verdict=lambda interval: undecided(keep_if, interval),
             budget=Budget(usual=min(20.0, share), longest=min(120.0, share)),
         )
@@ -51,14 +52,15 @@ def speed_of(
     return min(seen, key=lambda speed: speed.speedup.estimate)
 
 
-def _answer(function: Callable[..., Any], args: Any, kwargs: Any, device: str) -> Callable[[], object]:
+def _answer(function: Callable[..., Any], call: Call, device: str) -> Callable[[], object]:
+    ask = call.of(function)
     if device == "cpu":
-        return lambda: function(*args, **kwargs)
+        return ask
 
     def wait_for_it() -> object:
         import torch
 
-        answer = function(*args, **kwargs)
+        answer = ask()
         torch.cuda.synchronize()
         return answer
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from preheat_compiler.bucket import Bucket
-    from preheat_compiler.inputs import Sizes
+    from preheat_compiler.inputs import Call, Sizes
     from preheat_compiler.report import Report
 
 _MOST_ENTRIES = 20
@@ -44,7 +44,7 @@ def where_time_goes(
     for kind, look in (("eager", _by_submodule), ("compiled", _by_operator)):
         run = module if kind == "eager" else compiled
         try:
-            look(run, call.args, call.kwargs, device, seconds, sizes.name, report)
+            look(run, call, device, seconds, sizes.name, report)
         except Exception as error:
             # What was measured stands without it.
             words = " ".join(in_words(error).split())[:300]
@@ -103,9 +103,7 @@ def ranked(seconds: Mapping[str, float], total: float, calls: int) -> list[dict[
     return rows
 
 
-def _by_submodule(
-    module: Any, args: Any, kwargs: Any, device: str, seconds: float, inputs: str, report: Report
-) -> None:
+def _by_submodule(module: Any, call: Call, device: str, seconds: float, inputs: str, report: Report) -> None:
     from torch.nn.modules import module as hooks
 
     names = {id(each): name or "(the module itself)" for name, each in reversed(list(module.named_modules()))}
@@ -117,7 +115,7 @@ def _by_submodule(
         hooks.register_module_forward_hook(times.leave, always_call=True),
     ]
     try:
-        calls = _repeat(lambda: module(*args, **kwargs), seconds)
+        calls = _repeat(call.of(module), seconds)
     finally:
         for handle in handles:
             handle.remove()
@@ -128,19 +126,17 @@ def _by_submodule(
     )  # fmt: skip
 
 
-def _by_operator(
-    compiled: Any, args: Any, kwargs: Any, device: str, seconds: float, inputs: str, report: Report
-) -> None:
+def _by_operator(compiled: Any, call: Call, device: str, seconds: float, inputs: str, report: Report) -> None:
     from torch.profiler import ProfilerActivity, profile
 
-    wait = _waiter(device)
+    wait, ask = _waiter(device), call.of(compiled)
     # Unwatched first: what the whole call takes is to be a true figure.
     begin = time.perf_counter()
-    plain = _repeat(lambda: (compiled(*args, **kwargs), wait()), seconds / 2)
+    plain = _repeat(lambda: (ask(), wait()), seconds / 2)
     total = (time.perf_counter() - begin) / plain
     activities = [ProfilerActivity.CPU] if device == "cpu" else [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     with profile(activities=activities) as watched:
-        calls = _repeat(lambda: (compiled(*args, **kwargs), wait()), seconds / 2)
+        calls = _repeat(lambda: (ask(), wait()), seconds / 2)
     what = "self_cpu_time_total" if device == "cpu" else "self_device_time_total"
     spent = {
         event.key: float(getattr(event, what)) / 1e6

@@ -55,12 +55,12 @@ def no_weight_is_baked_in(
     Raises TargetError(ProofFailed) when the answers differ, or when random weights only ever make NaN or infinity.
     """
     call = build_call(bucket, sizes, seed=SEEDS[0], device=device)
-    trained = module(*call.args, **call.kwargs)
+    trained = call.of(module)()
     # A package that is wrong already must not widen what it is judged by.
-    noise = min(difference(load(bound)(*call.args, **call.kwargs), trained).maximum, allowed)
+    noise = min(difference(call.of(load(bound))(), trained).maximum, allowed)
     proof = _Proof(load=load, bound=bound, module=module, call=call, noise=noise, allowed=allowed, report=report,
                    inputs=f"{sizes.name}, seed {SEEDS[0]}")  # fmt: skip
-    exchanged = Exchanged({bound, module}, weights, lambda: module(*call.args, **call.kwargs))
+    exchanged = Exchanged({bound, module}, weights, call.of(module))
     spared: list[str] = []
     eager = _with_random_weights(exchanged, trained)
     if eager is None and exchanged.refusal is not None:
@@ -132,7 +132,7 @@ class _Proof:
         """Hold the package's answer against `eager`, which was `before` until the weights became other ones."""
         moved = difference(eager, before).maximum
         try:
-            answer = self.load(self.bound)(*self.call.args, **self.call.kwargs)
+            answer = self.call.of(self.load(self.bound))()
         except Exception as error:  # a check that was compiled in, of a value that was another one then
             if common_reason(error):
                 raise

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preheat_compiler.bucket import Bucket, Dim, TensorSpec
-from preheat_compiler.inputs import legal_ends, narrowed, pick_sizes, ranged_dims, traceable, unserved
+from preheat_compiler.inputs import Call, legal_ends, narrowed, pick_sizes, ranged_dims, traceable, unserved
 from preheat_runtime.package import DimRange
 
 
@@ -97,3 +97,23 @@ def test_ranges_that_tracing_narrowed_are_kept_to() -> None:
     served = narrowed(asked, {"n": DimRange(name="n", minimum=16, maximum=64, multiple_of=8)})
     assert legal_ends(served.dims[0]) == (16, 64)
     assert "16 to 64" in unserved(asked, served)
+
+
+def test_a_call_that_is_made_again_and_again_has_lists_and_dicts_of_its_own() -> None:
+    state: dict[str, Any] = {"seen": [], "pair": ([1], 2)}
+
+    def take(state: dict[str, Any], *, mask: object) -> tuple[int, object]:
+        state["seen"].append(1)
+        first, _ = state.pop("pair")
+        first.append(1)
+        return len(state["seen"]) + len(first), mask
+
+    mask = object()
+    again = Call(args=(state,), kwargs={"mask": mask}).of(take)
+    assert [again() for _ in range(3)] == [(3, mask)] * 3
+    assert state == {"seen": [], "pair": ([1], 2)}
+
+
+def test_a_call_without_them_passes_what_it_was_given() -> None:
+    pair = (object(), object())
+    assert Call(args=(pair,), kwargs={}).of(lambda given: given)() is pair
