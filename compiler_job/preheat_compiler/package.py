@@ -83,6 +83,8 @@ __all__ = [
     "SideEffect",
     "UnbindableConstant",
     "build_package",
+    "check_package",
+    "check_region",
     "describe_target",
     "floating",
     "load_package",
@@ -151,10 +153,7 @@ def build_package(
         functional = _functional(module, program, described.tensors)
         inspect_graph(functional, described.tensors)
         outputs = output_plan(functional)
-        with as_served(levers, "cpu"):
-            with left_as_found(module):
-                eager = form_of(module, call, answer_alone(module, call))
-            require_one_answer(module, call)
+        eager = _form_of_eager(module, call, levers)
         library = out / LIBRARY_FILE
         try:
             without_texts(program)
@@ -184,6 +183,31 @@ def build_package(
         constants=tuple(sorted(loaded.constants.values())),
         draws=draws(functional),
     )
+
+
+def check_package(directory: Path, module: torch.nn.Module, example: ExampleCall, *, levers: Levers = PLAIN) -> None:
+    """Look at what comparing values does not show, of a package that was not built just now.
+
+    Raises NotPackageable for a module that does more than answer or answers otherwise in another mode, and for a package
+    whose answer has another form.
+    """
+    call = plan_call(module, example, None)
+    eager = _form_of_eager(module, call, levers)
+    with as_served(levers, "cpu"):
+        _compare(module, call, directory, eager)
+
+
+def check_region(block: torch.nn.Module, example: ExampleCall, *, levers: Levers = PLAIN) -> None:
+    """As `check_package`, of a submodule whose code lies in the package of its module; the code itself is not looked at."""
+    _form_of_eager(block, plan_call(block, example, None), levers)
+
+
+def _form_of_eager(module: torch.nn.Module, call: PlannedCall, levers: Levers) -> Form:
+    with as_served(levers, "cpu"):
+        with left_as_found(module):
+            eager = form_of(module, call, answer_alone(module, call))
+        require_one_answer(module, call)
+    return eager
 
 
 def _compare(module: torch.nn.Module, call: PlannedCall, out: Path, eager: Form) -> None:

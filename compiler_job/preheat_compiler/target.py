@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import carry, package
-from preheat_compiler.build import build, building, describe_module, words
+from preheat_compiler.build import build, building, describe_module, example_call, words
 from preheat_compiler.decide import Decision, allowed_error
 from preheat_compiler.faults import common_reason, describe, failed, redact
 from preheat_compiler.inputs import Sizes, build_call, dtypes_of, narrowed, pick_sizes, traceable
@@ -141,7 +141,7 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
             why = "the module changes when it runs, and torch.factory returns the same one again"
             before.write(work.described / TARGET_FILE)
     if work.request.base is not None:
-        carried = _carried_over(work, module, before, changes=changes)
+        carried = _carried_over(work, module, before, seen, changes=changes)
         if carried is not None:
             return carried
         module = load(work, "loading the model again")
@@ -169,7 +169,9 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
     return through_caches(work, sizes, why)
 
 
-def _carried_over(work: Work, module: torch.nn.Module, described: Target, *, changes: bool) -> Decision | None:
+def _carried_over(
+    work: Work, module: torch.nn.Module, described: Target, seen: tuple[Seen, ...], *, changes: bool
+) -> Decision | None:
     """The verdict on what an earlier revision has for the same graph, with these weights; None: build it."""
     bucket = work.bucket
     try:
@@ -187,6 +189,14 @@ def _carried_over(work: Work, module: torch.nn.Module, described: Target, *, cha
             decision = through_caches(work, pick_sizes(bucket), "as before", former=former.folder / CACHE_DIRECTORY)
         else:
             work.serve_only(narrowed(traceable(bucket), former.contract.call.dim))
+            # It may have been built by a Preheat that did not look at all that this one does.
+            if former.contract.regions:
+                for each in seen:
+                    package.check_region(module.get_submodule(each.path), each.calls[0], levers=work.levers)
+            else:
+                package.check_package(
+                    work.artifact, module, example_call(work, work.bucket), levers=work.levers
+                )  # fmt: skip
             bound = load(work, "loading the model to bind") if changes else module
             decision = as_package(work, bound, module, pick_sizes(work.bucket), proved=True)
         work.figures["sizeBytes"] = former.entry.figures.get("sizeBytes", "0")

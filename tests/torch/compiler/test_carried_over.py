@@ -153,3 +153,43 @@ def test_caches_are_checked_with_the_new_weights_and_stay_as_they_are(
     assert (target["verdict"], target["tier"]) == ("Kept", "caches"), second.said
     assert target["message"].startswith("carried over"), target["message"]
     assert files(second) == files(first)
+
+
+LEAVING = """
+import os, torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.inner = nn.Linear(32, 8)
+
+    def forward(self, batch):
+        y = self.inner(batch["x"])
+        if os.environ.get("LEAVES"):
+            batch["x"] = y
+        return y
+
+def load():
+    return Net()
+"""
+
+
+def test_one_that_was_built_before_all_was_looked_at_is_looked_at_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = {"dict": [{"key": "x", "tensor": tensor(4, 32)["tensor"]}]}
+    module = {"name": "main", "path": "", "buckets": [bucket("one", batch)]}
+    first = compile_job(tmp_path / "first", LEAVING, "model:load", module, keepIf={"minSpeedup": "0"})
+    assert first.target("main", "one")["tier"] == "package", first.said
+    base = former(first, "main", "one", tmp_path / "base")
+    # What is read inside `forward` is no part of what a module is known by: to the Job it is the same one.
+    monkeypatch.setenv("LEAVES", "1")
+    second = compile_job(tmp_path / "second", LEAVING, "model:load", module, base=base, keepIf={"minSpeedup": "0"})
+    target = second.target("main", "one")
+    assert (target["verdict"], target["tier"]) == ("Kept", "caches"), second.said
+    carried, built = second.report("main", "one")["fallbacks"]
+    assert carried["tier"] == "carried over"
+    assert "it did not stand the check: SideEffect: forward puts another ['x'] into" in carried["why"]
+    assert "SideEffect: forward puts another ['x'] into" in built["why"]
