@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from preheat_runtime import identity as identities
-from preheat_runtime.bind import Mismatch
 from preheat_runtime.hook import words_of
 from preheat_runtime.levers import Levers
 from preheat_runtime.native import Library, NativeError, SharedObject
@@ -32,10 +31,11 @@ from preheat_runtime.opened import OpenPackage
 from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, DimRange, PackageSpec, Target
 
 from .levers import as_served, inductor_options
+from .package_beside import check_package, check_region, compare, form_of_eager
 from .package_call import ExampleCall, PlannedCall, narrowed, plan_call
 from .package_cpu import GET_A_COMPILER, inductor_settings, require_compiler, require_cpu, vector_code
 from .package_device import without_regex
-from .package_effects import answer_alone, prints
+from .package_effects import prints
 from .package_errors import (
     CompileFailed,
     CompilerMissing,
@@ -52,9 +52,8 @@ from .package_errors import (
 )
 from .package_found import left_as_found
 from .package_graph import check_bindable, draws, inspect_graph, output_plan, without_texts, written
-from .package_modes import require_one_answer
 from .package_objects import room_for_two, wrapper_beside_kernels
-from .package_proof import Form, compare_forms, floating, form_of, randomise_, shuffle_
+from .package_proof import floating, randomise_, shuffle_
 from .package_ranges import fixed_range
 from .stages import EXPORT, counted
 
@@ -153,7 +152,7 @@ def build_package(
         functional = _functional(module, program, described.tensors)
         inspect_graph(functional, described.tensors)
         outputs = output_plan(functional)
-        eager = _form_of_eager(module, call, levers)
+        eager = form_of_eager(module, call, levers)
         library = out / LIBRARY_FILE
         try:
             without_texts(program)
@@ -171,7 +170,7 @@ def build_package(
             target = Target(identity=identity, call=narrowed(call.spec, program), package=package, levers=levers)
             target.write(out / TARGET_FILE)
             with as_served(levers, "cpu"):
-                _compare(module, call, out, eager)
+                compare(module, call, out, eager)
         except BaseException:
             library.unlink(missing_ok=True)
             (out / TARGET_FILE).unlink(missing_ok=True)
@@ -183,41 +182,6 @@ def build_package(
         constants=tuple(sorted(loaded.constants.values())),
         draws=draws(functional),
     )
-
-
-def check_package(directory: Path, module: torch.nn.Module, example: ExampleCall, *, levers: Levers = PLAIN) -> None:
-    """Look at what comparing values does not show, of a package that was not built just now.
-
-    Raises NotPackageable for a module that does more than answer or answers otherwise in another mode, and for a package
-    whose answer has another form.
-    """
-    call = plan_call(module, example, None)
-    eager = _form_of_eager(module, call, levers)
-    with as_served(levers, "cpu"):
-        _compare(module, call, directory, eager)
-
-
-def check_region(block: torch.nn.Module, example: ExampleCall, *, levers: Levers = PLAIN) -> None:
-    """As `check_package`, of a submodule whose code lies in the package of its module; the code itself is not looked at."""
-    _form_of_eager(block, plan_call(block, example, None), levers)
-
-
-def _form_of_eager(module: torch.nn.Module, call: PlannedCall, levers: Levers) -> Form:
-    with as_served(levers, "cpu"):
-        with left_as_found(module):
-            eager = form_of(module, call, answer_alone(module, call))
-        require_one_answer(module, call)
-    return eager
-
-
-def _compare(module: torch.nn.Module, call: PlannedCall, out: Path, eager: Form) -> None:
-    try:
-        compare_forms(module, call, load_package(out, module), eager)
-    except Mismatch as error:
-        # Tracing ran the module's Python; what it left behind would not be there before a pod's first call.
-        raise NotPackageable(
-            f"once it has run, the module would not be taken for the one that was compiled: {error}"
-        ) from error
 
 
 def describe_target(
