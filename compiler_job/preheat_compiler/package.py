@@ -29,6 +29,7 @@ from preheat_runtime.levers import Levers
 from preheat_runtime.native import Library, NativeError, SharedObject
 from preheat_runtime.opened import OpenPackage
 from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, DimRange, PackageSpec, Target
+from preheat_runtime.parallel import kept_in_regions
 
 from .levers import as_served, inductor_options
 from .package_beside import check_package, check_region, compare, form_of_eager
@@ -320,7 +321,12 @@ def _compile(program: Any, library: Path, *, cpu_isa: str, options: Mapping[str,
     known = torch._inductor.config.get_config_copy()
     ours = {name: value for name, value in (_WEIGHTLESS | _LEAN).items() if name in known}
     settings = {**options, **ours, **inductor_settings(cpu_isa)}
-    with tempfile.TemporaryDirectory(prefix="preheat-package-") as scratch, vector_code(cpu_isa), _quick_objects():
+    with (
+        tempfile.TemporaryDirectory(prefix="preheat-package-") as scratch,
+        vector_code(cpu_isa),
+        _quick_objects(),
+        kept_in_regions(packages=settings.get("aot_inductor.precompile_headers") is False),
+    ):
         archive = Path(scratch) / "model.pt2"
         try:
             with warnings.catch_warnings():

@@ -52,6 +52,7 @@ class Fallback:
         self._lock = ForkLock()
         self._compiled: Callable[..., Any] | None = None
         self._looked = False
+        self._held = False
         self._unable: str | None = None
 
     @property
@@ -77,6 +78,8 @@ class Fallback:
         """Answer in torch's own way; errors of the user's code are the user's."""
         if self.unable is not None:
             return self.eager(*args, **kwargs)
+        if not self._held:
+            self._hold()
         try:
             return self.compiled(*args, **kwargs)
         except Exception as error:
@@ -85,6 +88,17 @@ class Fallback:
                 raise
             self._unable = why
         return self.eager(*args, **kwargs)
+
+    def _hold(self) -> None:
+        """A package may have refused this very call for what would end the process in torch's code, as a bad index."""
+        self._held = True
+        try:
+            # Not with a package's answer, which imports nothing that it does not need.
+            from . import parallel
+
+            parallel.hold()
+        except Exception as error:
+            self._failed("torch's kernels are compiled as torch has them", error)
 
     def _why_not_here(self, raised: Exception) -> str | None:
         try:

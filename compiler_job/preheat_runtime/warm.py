@@ -71,6 +71,10 @@ def settle(isa: str) -> None:
     os.environ.update(isa_environment(isa))
     torch.compiler.config.cache_key_tag = cache_key_tag(isa)
     vector.hold(isa)
+    # One of the settings puts every kernel into a parallel region, where what it throws would end the process.
+    from . import parallel  # not with a package's answer: see `Fallback`
+
+    parallel.hold()
     keep_freed_memory()
 
 
