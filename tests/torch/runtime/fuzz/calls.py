@@ -37,6 +37,13 @@ def freed(x):
     return x.clone().unsqueeze(0).expand(1, *x.shape)[0]
 
 
+def out_of_range(x):
+    """With a last index that no table has; compiled code must refuse it as eager does, and not end the process."""
+    if x.is_floating_point():
+        raise NotImplementedError("it is no index")
+    return torch.cat([x.flatten()[:-1], x.new_full((1,), 10**6)]).view(x.shape)
+
+
 # How the arguments are given: what is done to the example's.
 CALLS = {
     "as they are": lambda args: args,
@@ -53,6 +60,7 @@ CALLS = {
     "double": everywhere(lambda x: x.double()),
     "bfloat16": first(lambda x: x.bfloat16()),
     "integers": first(lambda x: x.long()),
+    "out of range": first(out_of_range),
     "negated": first(lambda x: torch._neg_view(x.float())),
     "a parameter": first(lambda x: torch.nn.Parameter(x.float(), requires_grad=False)),
     "wants grad": first(lambda x: x.float().clone().requires_grad_()),

@@ -17,7 +17,7 @@ import torch
 import preheat_compiler
 from preheat_compiler.package import DimRange, ExampleCall, build_package
 from preheat_compiler.package_call import plan_call
-from preheat_runtime import identity
+from preheat_runtime import identity, parallel
 from preheat_runtime import package as contract
 from preheat_runtime.fingerprint import needed_isa
 from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, RegionSpec, Target
@@ -37,7 +37,7 @@ def cache() -> Path:
     """Outside the checkout, and another one for another Python, torch or CPU, or other code that builds."""
     digest = hashlib.sha256(f"{sys.version} {torch.__version__} {needed_isa('Native')}".encode())
     sources = sorted(Path(preheat_compiler.__file__).parent.glob("package*.py"))
-    for path in (*sources, Path(contract.__file__), HERE / "models.py"):
+    for path in (*sources, Path(contract.__file__), Path(parallel.__file__), HERE / "models.py"):
         digest.update(path.read_bytes())
     digest.update(inspect.getsource(build).encode())
     root = Path(os.environ.get("PREHEAT_CACHE") or Path.home() / ".cache" / "preheat")

@@ -149,6 +149,15 @@ class Modules(RuleBasedStateMachine):
         self.compare(self.served, lambda model: model(*args, **given))
 
     @rule(size=st.integers(2, 6))
+    def refused(self, size):
+        """Eager raises for an index out of range; a package must not end the process by it, and answers the next call."""
+        note("refused call", size)
+        with contextlib.suppress(NotImplementedError):
+            args = CALLS["out of range"](self.arguments(size))
+            self.compare(self.served, lambda model: model(*args))
+        self.hot(size)
+
+    @rule(size=st.integers(2, 6))
     def call_by_keyword(self, size):
         note("call by keyword", size)
         args = self.arguments(size)
