@@ -198,7 +198,7 @@ def kept_in_regions(*, packages: bool = False) -> Iterator[None]:
              functools.partial(_deciding, config)),
         ):  # fmt: skip
             owner = getattr(cpp, name, None)
-            real = vars(owner).get(method) if owner is not None else None
+            real = getattr(owner, "__dict__", {}).get(method)
             if inspect.isfunction(real) and list(inspect.signature(real).parameters)[: len(parameters)] == parameters:
                 setattr(owner, method, wrap(real))
                 patched.callback(setattr, owner, method, real)
@@ -215,7 +215,7 @@ def hold() -> None:
     Inductor is imported then, as torch would, and not before. Costs nothing after the first time; never raises.
     """
     backend: Any = getattr(torch, "_TorchCompileInductorWrapper", None)
-    real = vars(backend).get("__call__") if backend is not None else None
+    real = getattr(backend, "__dict__", {}).get("__call__")
     if _held or real is None or not inspect.isfunction(real):
         return
     _held.append(kept_in_regions())  # which would end with the last that refers to it

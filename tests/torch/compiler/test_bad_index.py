@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from preheat_runtime.environment import cache_environment
+from preheat_runtime.parallel import kept_in_regions
+
 pytestmark = pytest.mark.torch
 
 MODEL = """
@@ -130,9 +133,17 @@ def test_a_package_refuses_it_and_answers_the_next_call(tmp_path: Path) -> None:
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_a_warm_pod_refuses_it_and_answers_the_next_call(threads: str, tmp_path: Path) -> None:
     """With the setting that puts every kernel into a parallel region; torch itself refuses in another process's words."""
-    from preheat_runtime.environment import cache_environment
-
     environ = {**cache_environment(), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": threads}
     said = run(WARM, **environ)
     assert isinstance(said, list)
     refused(said, "RuntimeError")
+
+
+def test_inductor_is_as_it_was_afterwards() -> None:
+    from torch._inductor.codegen import cpp
+
+    before = cpp.CppScheduling.define_kernel, cpp.CppKernel.decide_parallel_depth
+    with kept_in_regions(packages=True):
+        inside = cpp.CppScheduling.define_kernel, cpp.CppKernel.decide_parallel_depth
+        assert not set(before) & set(inside), "this torch's Inductor works otherwise: kernels would end the process"
+    assert (cpp.CppScheduling.define_kernel, cpp.CppKernel.decide_parallel_depth) == before

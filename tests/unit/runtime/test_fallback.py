@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from preheat_runtime import fallback, room
+from preheat_runtime import fallback, parallel, room
 from preheat_runtime.fallback import NO_COMPILER, Fallback
 
 
@@ -75,6 +75,26 @@ def test_torch_answers_and_is_made_once() -> None:
     assert [answers((x,), {}) for x in (1, 2)] == ["compiled 1", "compiled 2"]
     assert torch.compiled == 1
     assert answers.unable is None
+
+
+@pytest.mark.parametrize("fault", [None, OSError("gone")])
+@pytest.mark.usefixtures("able")
+def test_what_it_compiles_ends_no_process_or_it_is_said_and_torch_is_asked_all_the_same(
+    fault: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+
+    def hold() -> None:
+        held.append(True)
+        if fault is not None:
+            raise fault
+
+    monkeypatch.setattr(parallel, "hold", hold)
+    torch = Torch()
+    answers = torch.fallback()
+    assert [answers((x,), {}) for x in (1, 2)] == ["compiled 1", "compiled 2"]
+    assert held == [True]
+    assert [kind for _, kind in torch.faults] == ([] if fault is None else ["OSError"])
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM])

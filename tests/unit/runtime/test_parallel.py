@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
+from preheat_runtime import parallel
 from preheat_runtime.parallel import divisions_thrown, thrown_on
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 CHECK = 'TORCH_CHECK((0 <= at) & (at < 8L), "index out of bounds: 0 <= at < 8L");'
@@ -198,7 +202,9 @@ def test_what_is_refused_inside_is_thrown_after_the_region_and_the_next_call_is_
         each = {name: said[5 * number : 5 * number + 5] for number, name in enumerate(REGIONS)}
         assert each == {name: ["4096", refused, refused, refused, "4096"] for name in REGIONS}
     ended = run([source("a loop", 0)], 1, tmp_path)
-    assert (ended.returncode, "terminate called" in ended.stderr) == (-6, True), "without the change it ends the process"
+    assert (ended.returncode, "terminate called" in ended.stderr) == (-6, True), (
+        "without the change it ends the process"
+    )
 
 
 def test_what_costs_time_is_only_where_there_is_no_other_way() -> None:
@@ -268,3 +274,42 @@ def test_where_torch_notes_it_in_another_way_it_still_does(gone: str) -> None:
     other = DIVIDES.replace(gone, f"another{gone}")
     assert divisions_thrown(other) == other
     assert divisions_thrown("int a;\n") == "int a;\n"
+
+
+class Backend:
+    """As the object that torch.compile gives its graphs to."""
+
+    def __call__(self, graph: str, inputs: int) -> tuple[str, int]:
+        return graph, inputs
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_it_begins_with_the_first_graph_and_once(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+
+    @contextmanager
+    def kept() -> Iterator[None]:
+        begun.append(True)
+        if fails:
+            raise ImportError("no such module")
+        yield
+
+    monkeypatch.setattr(torch, "_TorchCompileInductorWrapper", Backend)
+    monkeypatch.setattr(Backend, "__call__", Backend.__call__)
+    monkeypatch.setattr(parallel, "kept_in_regions", kept)
+    monkeypatch.setattr(parallel, "_held", [])
+    made = Backend()
+    parallel.hold()
+    parallel.hold()
+    assert begun == []
+    assert [made("g", 1), made("g", inputs=2)] == [("g", 1), ("g", 2)]
+    assert begun == [True]
+
+
+def test_a_torch_that_compiles_in_another_way_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_held", [])
+    monkeypatch.setattr(torch, "_TorchCompileInductorWrapper", "something else")
+    parallel.hold()
+    monkeypatch.delattr(torch, "_TorchCompileInductorWrapper")
+    parallel.hold()
+    assert parallel._held == []
