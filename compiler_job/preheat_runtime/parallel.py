@@ -45,6 +45,8 @@ _THROWS = re.compile(
 _INDEX = re.compile(
     r'^[ \t]*((?:AOTI_)?TORCH_CHECK\((.+), ("index out of bounds: [^"\n]*")\);)[ \t]*$', re.MULTILINE
 )  # fmt: skip
+_LANES = re.compile(r" \| ~\(\((\w+)\)\.all_masked\(\)\), ")
+_LANE = re.compile(r" \| ~\((\w+)\), ")
 #: What stands before a block that a `goto` may leave; it may not leave a lambda.
 _PLAIN = re.compile(r"[{};]\s*(?:#pragma GCC [^\n]*\n\s*)?(?:(?:for|if)[ (][^\n]*|else)?\s*$")
 _NEAR: Final = 500
@@ -120,6 +122,20 @@ def _changed(
     return changes
 
 
+def masked_checked(source: str) -> str:
+    """`source` with checks of indices that are made where a mask is on.
+
+    torch writes `(in range) | ~(mask)` for one index of many lanes, or of one: never false, since `~true` is -2. Such an index
+    was read outside its table. Lanes that are vectors have a `~` of their own, which is right.
+    """
+
+    def meant(check: re.Match[str]) -> str:
+        text = _LANES.sub(r" | (\1).all_zero(), ", check[0])
+        return _LANE.sub(r" | !(\1), ", text)
+
+    return _INDEX.sub(meant, source)
+
+
 def divisions_thrown(source: str) -> str:
     """`source`, the text of a package's kernel, without the variable of the whole process that notes a division by 0.
 
@@ -190,7 +206,9 @@ def kept_in_regions(*, packages: bool = False) -> Iterator[None]:
     from torch._inductor import config
     from torch._inductor.codegen import cpp
 
-    change = (lambda source: thrown_on(divisions_thrown(source))) if packages else thrown_on
+    def change(source: str) -> str:
+        return thrown_on(masked_checked(divisions_thrown(source) if packages else source))
+
     with ExitStack() as patched:
         for name, method, parameters, wrap in (
             ("CppScheduling", "define_kernel", ["self", "src_code"], functools.partial(_defining, change)),

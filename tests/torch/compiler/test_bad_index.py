@@ -25,12 +25,13 @@ import torch
 from torch import nn
 
 class Lookup(nn.Module):
-    '''A kernel too small for two threads, and one that is large enough; and a division of whole numbers.'''
+    '''A kernel too small for two threads, and one that is large enough; a division of whole numbers; an index under a mask.'''
     def __init__(self):
         super().__init__()
         self.small, self.large = nn.Embedding(1000, 16), nn.Embedding(1000, 256)
     def forward(self, few, many, by):
-        return self.small(few) * 2, nn.functional.gelu(self.large(many)), many // by
+        padded = nn.functional.pad(self.small.weight[by], (1, 1))
+        return self.small(few) * 2, nn.functional.gelu(self.large(many)), many // by, padded
 
 torch.manual_seed(0)
 net = Lookup().eval()
@@ -55,7 +56,7 @@ def said(found):
     far = max(float((mine - theirs).abs().max()) for mine, theirs in zip(found, net(*GOOD)))
     return None if far < 1e-5 else f'off by {far}'
 
-REFUSED = [bad(0, 7, 1000), bad(0, 0, -1), bad(1, 0, 1000), bad(1, -1, -1), bad(1, slice(None), 2**40), bad(2, 9, 0)]
+REFUSED = [bad(0, 7, 1000), bad(0, 0, -1), bad(1, 0, 1000), bad(1, -1, -1), bad(1, slice(None), 2**40), bad(2, 9, 0), bad(2, 9, 5000)]
 
 def all_of(compiled):
     return [said(outcome(lambda: compiled(*args))) for each in REFUSED for args in (each, GOOD)]
@@ -114,10 +115,14 @@ def run(script: str, *words: str, **environ: str) -> object:
 
 def refused(said: list[str | None], kind: str) -> None:
     """Each bad call is refused in the check's words, and each good call after it is answered as eager answers it."""
-    assert said[1::2] == [None] * 6
-    assert [str(each).partition(":")[0] for each in said[::2]] == [kind] * 6
-    words = ["index out of bounds: 0 <= "] * 5 + ["ZeroDivisionError" if DIVIDES else "index out of bounds"]
-    assert [word in str(each) for word, each in zip(words, said[::2], strict=True)] == [True] * 6, said
+    assert said[1::2] == [None] * 7
+    assert [str(each).partition(":")[0] for each in said[::2]] == [kind] * 7
+    words = (
+        ["index out of bounds: 0 <= "] * 5
+        + ["ZeroDivisionError" if DIVIDES else "index out of bounds"]
+        + ["index out of bounds"]
+    )
+    assert [word in str(each) for word, each in zip(words, said[::2], strict=True)] == [True] * 7, said
 
 
 @pytest.mark.timeout(900)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from preheat_runtime import parallel
-from preheat_runtime.parallel import divisions_thrown, thrown_on
+from preheat_runtime.parallel import divisions_thrown, masked_checked, thrown_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -274,6 +274,21 @@ def test_where_torch_notes_it_in_another_way_it_still_does(gone: str) -> None:
     other = DIVIDES.replace(gone, f"another{gone}")
     assert divisions_thrown(other) == other
     assert divisions_thrown("int a;\n") == "int a;\n"
+
+
+@pytest.mark.parametrize(
+    ("torchs", "meant"),
+    [
+        ("((0 <= tmp18) & (tmp18 < 1000L)) | ~((tmp9).all_masked())", "((0 <= tmp18) & (tmp18 < 1000L)) | (tmp9).all_zero()"),
+        ("((0 <= tmp18) & (tmp18 < 1000L)) | ~(tmp9)", "((0 <= tmp18) & (tmp18 < 1000L)) | !(tmp9)"),
+        ("((Mask<2>((low <= tmp3) & (tmp3 < high))) | ~(tmp9)).all_masked()",) * 2,
+        ("(0 <= tmp2) & (tmp2 < 1000L)",) * 2,
+    ],
+)  # fmt: skip
+def test_an_index_under_a_mask_is_checked(torchs: str, meant: str) -> None:
+    line = '    TORCH_CHECK({}, "index out of bounds: 0 <= tmp18 < 1000L");\n'
+    assert masked_checked(line.format(torchs)) == line.format(meant)
+    assert masked_checked(f"a = b | ~(tmp9), c;\n{line.format(torchs)}").startswith("a = b | ~(tmp9), c;\n")
 
 
 class Backend:
