@@ -74,9 +74,10 @@ def test_files_that_are_nonsense_never_stop_a_model(pod, compiled, trap_package,
     x = torch.randn(4, 16)
     for _ in range(2):
         torch.testing.assert_close(served(x), net(x))
-    assert compiled.fallbacks == 2
+    # A library is opened when it is first run, and where it fails eager is asked.
+    expected = (0, {"eager"}) if file == "model.so" else (2, {"cold"})
     outcomes = {line["outcome"] for line in compiled.lines if line["event"] == "preheat"}
-    assert outcomes == {"cold"}
+    assert (compiled.fallbacks, outcomes) == expected
 
 
 @torch.no_grad()

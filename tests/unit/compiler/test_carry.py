@@ -117,7 +117,7 @@ def rejected(folder: Path, report: bytes | None, **changes: Any) -> tuple[Work, 
         name.mkdir(parents=True)
     CONTRACT.write(work.described / "target.json")
     with work.report.stage("loading the model"):
-        decision = target._carried_over(work, torch.nn.Identity(), CONTRACT, changes=False)
+        decision = target._carried_over(work, torch.nn.Identity(), CONTRACT, (), changes=False)
     assert decision is not None
     result = target._result(work, verdict=decision.verdict, reason=decision.reason, message=decision.message)
     work.report.write(work.artifact, result, hardware="cpu")
