@@ -54,7 +54,7 @@ _PATTERNS: Final = (
         ),
     ),
     ("ProcessState", r"\b\w+ is \S+ in the pod, artifact has "),
-    (_FAILED, rf"\bits library failed repeatedly\b|^{FAILED}"),
+    (_FAILED, r"\bits library failed repeatedly\b"),
     ("CallNotCovered", r"^no bucket answers this call: "),
     ("CachesNotUsed", r"\bthe compiler caches did not hold it|\bcaches cannot be copied|\bPREHEAT_WORK_DIR is not set"),
     ("CachesNotUsed", r"\bthe pod sets \S.* itself"),
