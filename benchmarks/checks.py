@@ -14,7 +14,6 @@ that answers. Exits 1 when a target is missed.
 from __future__ import annotations
 
 import argparse
-import datetime
 import hashlib
 import itertools
 import json
@@ -29,7 +28,7 @@ from typing import Any
 
 import torch
 from regions import MODEL
-from shared import ROOT, add_out, commit, machine, vars_of
+from shared import ROOT, add_out, origin, save, vars_of
 
 from preheat_compiler.intervals import median_interval
 from preheat_compiler.package import ExampleCall, build_package
@@ -317,8 +316,7 @@ def main() -> int:
     add_out(parser)
     options = parser.parse_args()
     results: dict[str, Any] = {
-        "commit": commit(), "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(), "machine": machine(),
-        "python": ".".join(map(str, sys.version_info[:2])), "checks": {},
+        **origin(), "python": ".".join(map(str, sys.version_info[:2])), "checks": {},
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="preheat-checks-") as folder:
         for number, name in enumerate(MODELS):
@@ -330,8 +328,7 @@ def main() -> int:
                 results["load"] = first_answers(place, options.pairs)
                 results["aside"] = aside(place, options.pairs)
     missed = misses(results)
-    (options.out / "checks.json").write_text(json.dumps(results, indent=1) + "\n")
-    (options.out / "checks.md").write_text(report(results, missed))
+    save(options.out, "checks", results, report(results, missed))
     print("missed: " + "; ".join(missed) if missed else "all targets met")
     return 1 if missed else 0
 

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shared import LAUNCHER, ROOT, add_out, commit, machine, vars_of
+from shared import LAUNCHER, ROOT, add_out, origin, save, vars_of
 
 from preheat_compiler.intervals import Interval, median_interval
 
@@ -152,20 +152,13 @@ def main() -> int:
 
     keep = ("PATH", "LANG", "LD_LIBRARY_PATH")
     env = {k: os.environ[k] for k in keep if k in os.environ}
-    results: dict[str, Any] = {
-        "commit": commit(),
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine(),
-        "torch": torch.__version__,
-        "models": {},
-    }
+    results: dict[str, Any] = {**origin(), "torch": torch.__version__, "models": {}}
     with tempfile.TemporaryDirectory() as folder:
         env |= weights(Path(folder), env)
         for model, shape in MODELS.items():
             results["models"][model] = compare(model, shape, env=env, pairs=arguments.pairs, calls=arguments.calls)
     results["met"] = all(m["hot_over_eager"]["total_seconds"]["estimate"] <= TARGET for m in results["models"].values())
-    (arguments.out / "first-answer.json").write_text(json.dumps(results, indent=2) + "\n")
-    (arguments.out / "first-answer.md").write_text(report(results))
+    save(arguments.out, "first-answer", results, report(results))
     print(report(results))
     return 0 if results["met"] else 1
 

@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shared import add_out, commit, machine, vars_of
+from shared import add_out, origin, save, vars_of
 
 from preheat_compiler.intervals import median_interval
 from preheat_operator.containers.sources import RUNTIME, write_site
@@ -191,13 +191,11 @@ def main() -> int:
     import torch
 
     results = {
-        "commit": commit(), "date": time.strftime("%Y-%m-%d"), "machine": machine(),
-        "python": ".".join(map(str, sys.version_info[:3])), "torch": torch.__version__, **measured,
+        **origin(), "python": ".".join(map(str, sys.version_info[:3])), "torch": torch.__version__, **measured,
     }  # fmt: skip
     missed = misses(results)
     results["met"] = not missed
-    (options.out / "import-cost.json").write_text(json.dumps(results, indent=1) + "\n")
-    (options.out / "import-cost.md").write_text(report(results, missed))
+    save(options.out, "import-cost", results, report(results, missed))
     print(report(results, missed))
     return 1 if missed else 0
 

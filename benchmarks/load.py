@@ -14,14 +14,13 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from artifacts import artifact, usual_gate
 from load_server import CLIENTS
-from shared import ROOT, add_out, commit, machine, vars_of
+from shared import MEASURED, ROOT, origin, out_folder, save, vars_of
 
 from architectures.table import BY_NAME
 from preheat_compiler.intervals import median_interval
@@ -114,22 +113,25 @@ def report(results: dict[str, Any]) -> str:
 def main() -> int:
     """Measure, write docs/measured/load.{json,md}, and say whether the targets are met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=list(BY_NAME), default=MODELS, metavar="NAME")
+    parser.add_argument(
+        "--only", nargs="+", choices=list(BY_NAME), metavar="NAME", help="some; printed, and kept only with --out"
+    )
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--slice", type=float, default=2.0, help="seconds")
     parser.add_argument("--unbroken", type=float, default=60.0, help="seconds")
-    add_out(parser)
+    parser.add_argument("--out", type=out_folder)
     options = parser.parse_args()
+    out = options.out or (None if options.only else MEASURED)
     results: dict[str, Any] = {
-        "commit": commit(), "date": time.strftime("%Y-%m-%d"), "machine": machine(), "torch": torch.__version__,
+        **origin(), "torch": torch.__version__,
         "pairs": options.pairs, "slice": options.slice, "unbroken": options.unbroken, "models": {},
     }  # fmt: skip
-    for name in options.only:
+    for name in options.only or MODELS:
         results["models"][name] = measure(name, pairs=options.pairs, seconds=options.slice, unbroken=options.unbroken)
         print(f"{name}: {results['models'][name]['ratio']['estimate']:.3f} of eager's throughput", flush=True)
     results["misses"] = [miss for name, found in results["models"].items() for miss in misses(name, found)]
-    (options.out / "load.json").write_text(json.dumps(results, indent=1) + "\n")
-    (options.out / "load.md").write_text(report(results))
+    if out is not None:
+        save(out, "load", results, report(results))
     print(report(results))
     return 1 if results["misses"] else 0
 

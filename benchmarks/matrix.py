@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from artifacts import usual_gate
-from shared import add_out, commit, machine
+from shared import add_out, earlier, origin
 
 from architectures.check import faults
 from architectures.job import compile_architecture, prepared
@@ -48,9 +48,7 @@ def row(architecture: Architecture) -> dict[str, Any]:
         "constants": report.get("package", [{}])[0].get("constants"),
         "served": served and {"outcomes": served.outcomes, **served.answer},
         "faults": faults(job, served),
-        "commit": commit(),
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine(),
+        **origin(),
         "torch": torch.__version__,
     }
 
@@ -121,7 +119,7 @@ def main() -> int:
     add_out(parser)
     arguments = parser.parse_args()
     place = arguments.out / "architectures.json"
-    rows = {each["name"]: each for each in json.loads(place.read_text())} if place.exists() else {}
+    rows = earlier(place, "name")
     bad = []
     for name in arguments.only:
         begin = time.monotonic()

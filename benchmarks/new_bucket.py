@@ -12,8 +12,6 @@ the same bucket. It compares and has no target.
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
 import random
 import shutil
@@ -24,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shared import add_out, commit, machine, vars_of
+from shared import add_out, origin, save, vars_of
 
 from preheat_compiler.intervals import median_interval
 
@@ -159,12 +157,8 @@ def main() -> int:
         raise SystemExit("ccache is not installed (Debian: ccache); the lab installs it: make cluster-up")
     shuffle = random.Random(options.seed)
     rows = [compare(shape, mode, options.rounds, shuffle) for mode in options.modes for shape in BUCKETS]
-    results = {
-        "commit": commit(), "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(), "machine": machine(),
-        "rounds": options.rounds, "seed": options.seed, "rows": rows,
-    }  # fmt: skip
-    (options.out / "new-bucket.json").write_text(json.dumps(results, indent=1) + "\n")
-    (options.out / "new-bucket.md").write_text(report(results))
+    results = {**origin(), "rounds": options.rounds, "seed": options.seed, "rows": rows}
+    save(options.out, "new-bucket", results, report(results))
     return 0
 
 

@@ -26,7 +26,7 @@ from artifacts import artifact, work_folder
 from peer_report import chart, judge, summary, table
 from peer_subjects import Model, Place, Row, Script, Subject
 from peer_ways import B10, COLD, EAGER, MEGA, TRACED, WARM
-from shared import ROOT, commit, machine, out_folder
+from shared import MEASURED, origin, out_folder, save
 from volume import PLACE, enter
 
 from architectures.table import BY_NAME, Architecture, tensor, tokens
@@ -106,7 +106,7 @@ def main() -> int:
     begin = time.monotonic()
     names = options.only or (*(QUICK_MODELS if options.quick else MODELS), SCRIPT)
     wanted = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
-    out = options.out or (None if options.quick or options.only else ROOT / "docs" / "measured")
+    out = options.out or (None if options.quick or options.only else MEASURED)
     enter(work_folder("peers", "peer_start.py", "peer_subjects.py", "peer_ways.py", "volume.py"))
     limits = FEWER | (dict.fromkeys((WARM, MEGA, B10), options.peer_rounds) if options.peer_rounds else {})
     folder = f"rounds-{wanted}-{options.peer_rounds or wanted}-{'-'.join(names)}"
@@ -128,8 +128,7 @@ def main() -> int:
                 return unfinished()
 
     results: dict[str, Any] = {
-        "commit": commit(), "date": time.strftime("%Y-%m-%d"), "machine": machine(), "torch": torch.__version__,
-        "seed": rounds.seed,
+        **origin(), "torch": torch.__version__, "seed": rounds.seed,
         "subjects": {each.name: summary(rounds.of(each.name), each.bytes_moved()) for each in subjects},
         "failing": {each.name: each.failing for each in subjects if each.failing},
         "rejected": {each.name: each.artifact.rejected for each in subjects if each.artifact.rejected},
@@ -138,8 +137,7 @@ def main() -> int:
     text = table(results)
     print(text)
     if out is not None:
-        (out / "peers.json").write_text(json.dumps(results, indent=1) + "\n")
-        (out / "peers.md").write_text(text)
+        save(out, "peers", results, text)
         (out / "peers.svg").write_bytes(chart(results))
     rounds.forget()
     return 1 if results["misses"] else 0

@@ -17,11 +17,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from shared import add_out, commit, machine
+from shared import add_out, earlier, origin
 from torch_versions import MODELS, environment, faults_of, of_models, works, write
 
 from architectures.check import faults
@@ -99,9 +98,7 @@ def row(version: str) -> dict[str, Any]:
     about = {
         "version": version,
         "torch": TORCHES[0],
-        "commit": commit(),
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine(),
+        **origin(),
     }
     python = interpreter(version)
     if python is None:
@@ -169,7 +166,7 @@ def main() -> int:
     add_out(parser)
     arguments = parser.parse_args()
     place = arguments.out / "python-versions.json"
-    rows = {each["version"]: each for each in json.loads(place.read_text())} if place.exists() else {}
+    rows = earlier(place, "version")
     for version in arguments.versions:
         found = row(version)
         rows[version] = renewed(rows.get(version), found)

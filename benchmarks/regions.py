@@ -9,7 +9,6 @@ compile Job's own driver with empty caches; compared is what its report says bui
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from shared import LAUNCHER, add_out, commit, machine, vars_of
+from shared import LAUNCHER, add_out, origin, save, vars_of
 
 from preheat_compiler.intervals import median_interval
 
@@ -143,14 +142,8 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=7)
     add_out(parser)
     options = parser.parse_args()
-    results = {
-        "commit": commit(),
-        "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
-        "machine": machine(),
-        **compare(options.pairs),
-    }
-    (options.out / "regions.json").write_text(json.dumps(results, indent=1) + "\n")
-    (options.out / "regions.md").write_text(report(results))
+    results = {**origin(), **compare(options.pairs)}
+    save(options.out, "regions", results, report(results))
     ratio = results["compile_regions_over_whole"]["estimate"]
     print(
         f"regions: compile {ratio:.3f} of the whole's; target at most {TARGET}: {'met' if ratio <= TARGET else 'MISSED'}"

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import datetime
+import json
 import os
 import platform
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from preheat_compiler.intervals import Interval
 
 ROOT = Path(__file__).resolve().parents[1]
+#: Where measured figures are committed.
+MEASURED = ROOT / "docs" / "measured"
 LAUNCHER = ROOT / "compiler_job" / "preheat_compiler" / "launch" / "compile.py"
 
 
 def add_out(parser: argparse.ArgumentParser) -> None:
     """The option `--out`, by default where measured figures are kept."""
-    parser.add_argument("--out", type=out_folder, default=ROOT / "docs" / "measured")
+    parser.add_argument("--out", type=out_folder, default=MEASURED)
 
 
 def out_folder(text: str) -> Path:
@@ -34,6 +40,23 @@ def commit() -> str:
     """The short hash of what is checked out."""
     git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+def origin() -> dict[str, str]:
+    """What was measured when and on which machine, as every file of figures says first."""
+    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    return {"commit": commit(), "date": today, "machine": machine()}
+
+
+def save(out: Path, name: str, results: Mapping[str, Any], text: str) -> None:
+    """Write `name`.json for programs and `name`.md for readers."""
+    (out / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
+    (out / f"{name}.md").write_text(text)
+
+
+def earlier(place: Path, key: str) -> dict[str, dict[str, Any]]:
+    """The rows of a table that is renewed row by row, by what names them; none where there is no file yet."""
+    return {each[key]: each for each in json.loads(place.read_text())} if place.exists() else {}
 
 
 def vars_of(interval: Interval) -> dict[str, float]:

@@ -18,11 +18,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared import ROOT, add_out, commit, machine
+from shared import ROOT, add_out, earlier, origin
 
 from architectures.check import faults
 from architectures.job import compile_architecture
@@ -106,9 +105,7 @@ def row(version: str) -> dict[str, Any]:
         "version": version,
         "features": found,
         "models": models,
-        "commit": commit(),
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine(),
+        **origin(),
         "python": "{}.{}.{}".format(*sys.version_info),
     }
 
@@ -190,7 +187,7 @@ def main() -> int:
     add_out(parser)
     arguments = parser.parse_args()
     place = arguments.out / "torch-versions.json"
-    rows = {each["version"]: each for each in json.loads(place.read_text())} if place.exists() else {}
+    rows = earlier(place, "version")
     for version in arguments.versions:
         rows[version] = found = row(version)
         said = [misses(found) or ("works" if works(found) else "is refused"), found["features"]["message"]]
