@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from shared import ROOT, add_out, earlier, origin
 
+import bad_index
 from architectures.check import faults
 from architectures.job import compile_architecture
 from architectures.table import BY_NAME
 from lab.paths import cache_root
 from lab.venv import ensure_uv
+from preheat_runtime.environment import cache_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,6 +92,17 @@ def attempt(name: str, python: str) -> dict[str, Any]:
     }
 
 
+def bad_calls(python: str) -> list[str]:
+    """What is not as it must be where calls of a package and of a warm pod are refused for an index out of range."""
+    with tempfile.TemporaryDirectory(prefix="preheat-torch-") as folder:
+        common = {"PYTHONPATH": str(ROOT / "compiler_job")}
+        caches = {**cache_environment(), "TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / "inductor")}
+        return [
+            *bad_index.faults("package", str(Path(folder) / "package"), python=python, **common),
+            *bad_index.faults("warm", python=python, **common, **caches, OMP_NUM_THREADS="2"),
+        ]
+
+
 def row(version: str) -> dict[str, Any]:
     """What that version can do; its environment is removed."""
     place = environment(version)
@@ -99,12 +112,14 @@ def row(version: str) -> dict[str, Any]:
         words = [python, "-c", probe, str(ROOT / "compiler_job")]
         found = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
         models = {} if found["reason"] else {name: attempt(name, python) for name in MODELS}
+        bad = None if found["reason"] else bad_calls(python)
     finally:
         shutil.rmtree(place)
     return {
         "version": version,
         "features": found,
         "models": models,
+        "badCalls": bad,
         **origin(),
         "python": "{}.{}.{}".format(*sys.version_info),
     }
@@ -112,7 +127,9 @@ def row(version: str) -> dict[str, Any]:
 
 def works(each: dict[str, Any]) -> bool:
     """Whether all was as it must be."""
-    return bool(each["models"]) and not any(found["faults"] for found in each["models"].values())
+    return (
+        bool(each["models"]) and not each["badCalls"] and not any(found["faults"] for found in each["models"].values())
+    )
 
 
 def misses(each: dict[str, Any]) -> str | None:
@@ -139,8 +156,13 @@ def of_models(each: dict[str, Any]) -> list[str]:
 def faults_of(rows: list[dict[str, Any]]) -> list[str]:
     """What was not as it must be, a line each."""
     return [
-        f"- {each['version']}, `{name}`: {' '.join(' '.join(found['faults']).split())[:700]}"
-        for each in rows for name, found in each["models"].items() if found["faults"]
+        f"- {each['version']}, {name}: {' '.join(' '.join(said).split())[:700]}"
+        for each in rows
+        for name, said in (
+            *((f"`{name}`", found["faults"]) for name, found in each["models"].items()),
+            ("an index out of range", each["badCalls"]),
+        )
+        if said
     ]  # fmt: skip
 
 
@@ -156,7 +178,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     """The rows as Markdown."""
     about = (
         "Each version of torch from the package registry's default wheels (CUDA builds, run on a CPU) in an environment of its own: a small model "
-        "with the weights that compilers bake in, to a package served hot, and one with control flow on values, to caches served warm. "
+        "with the weights that compilers bake in, to a package served hot, and one with control flow on values, to caches served warm; and calls "
+        "with an index out of range, which must be refused and leave the process as it was, in a package and in a warm pod. "
         "*Error* is the largest relative error that an independent calculation saw in the served process. "
         "`python benchmarks/torch_versions.py VERSION …` makes this file. A version that lacks what packages need is refused "
         "(`TorchUnsupported`), by looking for it, not by its number."
@@ -166,12 +189,13 @@ def table(rows: list[dict[str, Any]]) -> str:
         "",
         about,
         "",
-        "| torch | features | package | caches | works | measured |",
-        "|" + "---|" * 6,
+        "| torch | features | package | caches | an index out of range | works | measured |",
+        "|" + "---|" * 7,
     ]
     for each in rows:
         cells = [each["version"], each["features"]["reason"] or "all there"]
         cells += of_models(each)
+        cells.append("–" if each["badCalls"] is None else "see below" if each["badCalls"] else "refused")
         cells += [f"NO: {missed}" if (missed := misses(each)) else "yes" if works(each) else "refused"]
         cells += [f"{each['commit']}, {each['date']}, {each['machine']}, Python {each['python']}"]
         lines.append(f"| {' | '.join(cells)} |")

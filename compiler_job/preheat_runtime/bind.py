@@ -205,9 +205,13 @@ class BoundCode:
     def _bound_library(self) -> Library:
         """The library with this module's weights, loaded at its first use: a module may have many buckets."""
         with self._lock:
-            if self._library is None:
-                self._library = self._bind()
-            return self._library
+            library = self._library
+            if library is not None and library.lost:
+                library.abandon()
+                library = None
+            if library is None:
+                library = self._library = self._bind()
+            return library
 
     def _bind(self) -> Library:
         library = self._code.library()
@@ -223,7 +227,9 @@ class BoundCode:
 
     def run(self, tensors: list[torch.Tensor]) -> Any:
         """The module's output. Raises NativeError, or Mismatch when the files do not fit each other."""
-        library = self._library or self._bound_library()
+        library = self._library
+        if library is None or library.lost:
+            library = self._bound_library()
         return self._rebuild(library.run(tensors))
 
 

@@ -17,6 +17,7 @@ import torch
 from .allocator import keep_freed_memory
 from .crowd import CROWD, SHORT
 from .environment import CHECK_INPUTS
+from .lanes import Lanes
 from .records import dataclass
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class Library:
         self._bound: list[torch.Tensor] = []
         self._run = code.call["Run"]
         self._runners = runners or default_runners()
+        self._lanes = Lanes(self._runners)
         self._seconds = 0.0  # of a processor, that the call before took in its own thread
         code.check(
             code.call["CreateWithDevice"](ctypes.byref(self._container), ctypes.c_size_t(self._runners), b"cpu", None)
@@ -176,11 +178,23 @@ class Library:
         arguments = (self._container, given, self.inputs, results, self.outputs, None, None)
         begin = time.thread_time()
         short = self._seconds < SHORT
-        code = self._run(*arguments) if short else CROWD.run(self._runners, self._run, *arguments)
+        if short:
+            code = self._lanes.run(self._run, *arguments)
+        else:
+            code = self._lanes.run(CROWD.run, self._runners, self._run, *arguments)
         self._seconds = time.thread_time() - begin
         self._code.check(code)
         made = iter(_tensors([handle for handle in results if handle]))
         return [next(made) if handle else None for handle in results]
+
+    @property
+    def lost(self) -> bool:
+        """Whether this is a forked child whose other threads' calls would hold runners for ever: to be bound anew."""
+        return self._lanes.lost
+
+    def abandon(self) -> None:
+        """Leave the container as it is: calls that do not end are in it."""
+        self._container = ctypes.c_void_p()
 
     def __del__(self) -> None:
         if self._container:

@@ -63,7 +63,7 @@ _AFTER: Final = (
     "\nif (preheat_thrown) std::rethrow_exception(preheat_thrown); }"
 )
 
-# torch 2.15 has a kernel note a division by 0 where one variable of the whole process points. Calls of packages run at the
+# torch has a kernel note a division by 0 where one variable of the whole process points. Calls of packages run at the
 # same time: one would be answered wrong, and another refused for it. Without a place to note it, it is thrown.
 _NOTE = "inductor_cpu_integer_div_error"
 _NOTED = (f"std::atomic<int> {_NOTE}{{0}};", f"{_NOTE}_flag = &{_NOTE};", f"{_NOTE}_flag = nullptr;",

@@ -65,7 +65,8 @@ def spec_hash(spec: CompiledModelSpec) -> str:
     """Hash of what decides compilation: `torch`, `hardware` (with its cpuIsa) and `keepIf`.
 
     What is as it is by default is left out, written or not: a release that adds a field must not make every revision
-    a new one. A release that changes what a default means has to change `FORMAT_VERSION`.
+    a new one. A release that changes what a default means, or by what its runtime knows a module again, has to change
+    `FORMAT_VERSION`: its pods would take none of the artifacts that were made before it.
     """
     body = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     parts = {name: body.get(name, {}) for name in ("torch", "hardware", "keepIf")}

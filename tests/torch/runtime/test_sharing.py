@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import multiprocessing
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -253,7 +254,8 @@ def test_there_is_one_kind_of_lock():
         for path in folder.glob("*.py")
         if "threading.Lock" in path.read_text().replace("`threading.Lock`", "")
     }
-    assert users == {"locks.py"}
+    # Of those in lanes.py a thread waits for its own, and none of other threads' is in a child.
+    assert users == {"lanes.py", "locks.py"}
 
 
 def test_spawned_workers_answer(pod, trap_package):
@@ -305,3 +307,48 @@ def test_a_runtime_that_is_imported_anew_goes_on(hot, net, nets):
     assert importlib.reload(importlib.import_module("preheat_runtime.hook")).autoload() is None
     assert not hot.fallbacks
     assert multiprocessing.active_children() == []
+
+
+BUSY = """
+import os, signal, sys, threading, time
+from pathlib import Path
+import torch
+from preheat_compiler.package import ExampleCall, build_package, load_package
+
+net = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(8))).eval()
+x = torch.randn(4096, 1024)
+build_package(net, ExampleCall(args=(x,)), dynamic_shapes=None, out=Path(sys.argv[1]), cpu_isa="X86_64_V3")
+with torch.no_grad():
+    served, expected = load_package(Path(sys.argv[1]), net), net(x)
+    right = lambda: torch.allclose(served(x), expected, rtol=1e-3, atol=1e-4)
+    assert right()
+    lanes = served._package._code._library._lanes
+    stop = False
+    def work():
+        with torch.no_grad():
+            while not stop:
+                served(x)
+    threads = [threading.Thread(target=work) for _ in range(lanes._count)]
+    for thread in threads:
+        thread.start()
+    while len(lanes._inside) < lanes._count:
+        time.sleep(0.001)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(120)
+        os._exit(0 if lanes.lost and right() and right() else 1)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    stop = True
+    for thread in threads:
+        thread.join()
+    assert right() and not lanes.lost
+print(ended)
+"""
+
+
+def test_a_child_that_is_forked_while_every_runner_is_busy_answers(tmp_path):
+    """Those runners are busy for ever in it."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    words = [sys.executable, "-W", "ignore", "-c", BUSY, str(tmp_path / "package")]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=600)
+    assert (done.stdout.split()[-1:], done.returncode) == (["0"], 0), done.stderr[-3000:]

@@ -19,11 +19,12 @@ def versions(benchmark):
     return benchmark("torch_versions")
 
 
-def row(version: str, *models: dict, reason: str | None = None) -> dict:
+def row(version: str, *models: dict, reason: str | None = None, bad_calls: tuple[str, ...] = ()) -> dict:
     return {
         "version": version,
         "features": {"reason": reason, "message": f"torch {version} lacks something" if reason else ""},
         "models": dict(zip(("small_weights", "branching"), models, strict=False)),
+        "badCalls": None if reason else list(bad_calls),
         **dict.fromkeys(("commit", "date", "machine", "python"), "x"),
     }
 
@@ -52,6 +53,12 @@ def test_a_version_must_do_what_is_known_of_it(versions, version, models, reason
     found = row(version, *models, reason=reason)
     assert versions.misses(found) == missed
     assert (f"| NO: {missed} |" in versions.table([found])) == (missed is not None)
+
+
+def test_one_whose_calls_are_not_refused_does_not_work_and_the_table_says_what_became_of_them(versions):
+    found = row("2.14.1", GOOD, GOOD, bad_calls=("warm: ended with -6",))
+    assert versions.misses(found) == "neither works nor is refused"
+    assert "- 2.14.1, an index out of range: warm: ended with -6" in versions.table([found]).splitlines()
 
 
 def test_what_was_measured_is_as_it_must_be_and_each_known_version_is_among_it(versions):
