@@ -135,6 +135,7 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
     from preheat_compiler.stages import compile_stages
     from preheat_compiler.submodules import where_time_goes
     from preheat_compiler.tuning import tuned_within
+    from preheat_runtime import varying
     from preheat_runtime.warm import settle
 
     request = read_request(options.request)
@@ -147,8 +148,18 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
     sizes = pick_sizes(bucket)
     with as_served(levers, device):
         compiled = torch.compile(module, fullgraph=request.settings.fullgraph == "Required", **levers.arguments({}))
-        first = build_call(bucket, sizes[0], seed=SEEDS[0], device=device)
+        caches = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
         with compile_stages(report, "caches"), tuned_within(request.settings.autotune_seconds, report):
+            varying.bring(caches)
+            if len(sizes) > 1:
+                # From here on as in a pod, which knows from its first call on which sizes vary.
+                for each in sizes:
+                    call = build_call(bucket, each, seed=SEEDS[0], device=device)
+                    compiled(*call.args, **call.kwargs)
+                varying.save(caches)
+                torch._dynamo.reset()
+                varying.bring(caches)
+            first = build_call(bucket, sizes[0], seed=SEEDS[0], device=device)
             compiled(*first.args, **first.kwargs)
             after_first = compiled_frames()
             error = against_eager(compiled, module, bucket, sizes, device=device, report=report)

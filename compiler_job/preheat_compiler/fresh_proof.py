@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import processes
@@ -44,12 +44,14 @@ _FRESH_SECONDS = 40.0
 class FirstAnswers:
     """Seconds from starting a process to its first answer: served from the artifact, and eager; medians.
 
-    `memory` is what these processes needed while they answered at all sizes.
+    `memory` is what these processes needed while they answered at all sizes. `only_first` is why a pod that begins with
+    another size than these is not warm, in words; empty where it is.
     """
 
     served: float
     eager: float
     memory: MemoryGrowth | None
+    only_first: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +113,33 @@ class FreshProof:
             "firstAnswers", served=[f"{each:.3f}" for each in served], eager=[f"{each:.3f}" for each in eager]
         )
         self.report.memory(eager=peaks[0], compiled=peaks[1])
-        return FirstAnswers(served=median(served), eager=median(eager), memory=growth(*peaks))
+        only_first = ""
+        if tier == "caches" and len(self.sizes) > 1 and self.left() > 3 * served[-1]:
+            place = self.work / "pod-of-another-size"
+            lay_out(
+                place / "preheat", artifact, request=self.request, module=self.module, bucket=self.bucket, tier=tier,
+                request_key=request_key, fingerprint=fingerprint,
+            )  # fmt: skip
+            only_first = self._only_first(place, allowed=allowed, unsealed=unsealed)
+            shutil.rmtree(place, ignore_errors=True)
+        return FirstAnswers(served=median(served), eager=median(eager), memory=growth(*peaks), only_first=only_first)
 
-    def _served(self, place: Path, *, tier: str, allowed: float, compare: bool, unsealed: str) -> dict[str, Any]:
+    def _only_first(self, place: Path, *, allowed: float, unsealed: str) -> str:
+        """Why a pod whose first call has another size is not warm, in words; that is told, and refuses nothing."""
+        try:
+            turned = replace(self, sizes=(*self.sizes[1:], self.sizes[0]))
+            turned._served(
+                place, tier="caches", allowed=allowed, compare=False, unsealed=unsealed, name="another size first"
+            )  # fmt: skip
+        except TargetError as error:
+            if error.reason != "ProofFailed":
+                raise
+            return str(error).removesuffix(_REMEDY)
+        return ""
+
+    def _served(
+        self, place: Path, *, tier: str, allowed: float, compare: bool, unsealed: str, name: str = "fresh process"
+    ) -> dict[str, Any]:
         work = self._own(place, sealed=not unsealed) / "work"
         work.mkdir(parents=True)
         more = {
@@ -137,7 +163,7 @@ class FreshProof:
         lines = said_by_runtime(work)
         wanted = "hot" if tier == "package" else "warm"
         self.report.note(
-            "proofs", name="fresh process", said=lines, compilerRuns=compiles, imported=seen["imported"],
+            "proofs", name=name, said=lines, compilerRuns=compiles, imported=seen["imported"],
             conditions=_conditions(seen, unsealed),
         )  # fmt: skip
         fault = _fault(lines, wanted=wanted, compiles=compiles, imported=seen["imported"] if tier == "package" else [])

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from preheat_compiler.fresh_proof import FirstAnswers
     from preheat_compiler.graphs import Graphs
     from preheat_compiler.inputs import Sizes
     from preheat_compiler.measure import Speed
@@ -96,7 +97,7 @@ def as_package(
             )  # fmt: skip
     del module, bound
     gc.collect()
-    decision = _verdict(work, seen, speed, memory=_first_answers(work, sizes))
+    decision = _verdict(work, seen, speed, memory=_first_answers(work, sizes).memory)
     if decision.verdict != "Kept":
         return _as_described(work, decision)
     return replace(decision, message="; ".join(filter(None, [decision.message, work.narrowing])))
@@ -135,7 +136,12 @@ def through_caches(work: Work, sizes: tuple[Sizes, ...], why: str, *, former: Pa
             raise TargetError("CompileFailed", redact(f"not as a package ({why}); {_NOTHING_LEFT}"))
         decision = nothing_compiled(decision)
     if decision.verdict == "Kept":
-        decision = _verdict(work, seen, speed, graphs, _first_answers(work, sizes))
+        first = _first_answers(work, sizes)
+        decision = _verdict(work, seen, speed, graphs, first.memory)
+        if decision.verdict == "Kept" and first.only_first:
+            of = ", ".join(f"{dim} {size}" for dim, size in sizes[0].by_dim.items())
+            begun = f"Pods are warm where their first call has the sizes {of}; otherwise {first.only_first}."
+            decision = replace(decision, message=" ".join(filter(None, [decision.message, begun])))
     served = "served from compiler caches, " if decision.verdict == "Kept" else ""
     return Decision(
         verdict=decision.verdict,
@@ -144,8 +150,8 @@ def through_caches(work: Work, sizes: tuple[Sizes, ...], why: str, *, former: Pa
     )
 
 
-def _first_answers(work: Work, sizes: tuple[Sizes, ...]) -> MemoryGrowth | None:
-    """Prove the artifact in fresh processes; returns what memory they needed."""
+def _first_answers(work: Work, sizes: tuple[Sizes, ...]) -> FirstAnswers:
+    """Prove the artifact in fresh processes."""
     proof = FreshProof(
         launcher=work.launcher, request_file=work.request_file, request=work.request, module=work.module.name,
         bucket=work.bucket.name, sizes=sizes, work=work.folder / "fresh", report=work.report, left=work.left,
@@ -162,7 +168,7 @@ def _first_answers(work: Work, sizes: tuple[Sizes, ...]) -> MemoryGrowth | None:
     if seen.memory is not None:
         work.figure(eagerPeakBytes=round(seen.memory.eager), compiledPeakBytes=round(seen.memory.compiled))
         work.figure(memoryGrowth=seen.memory.ratio)
-    return seen.memory
+    return seen
 
 
 def _verdict(

@@ -10,6 +10,7 @@ import functools
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _POLICY = "the policy of serving"
 _FIRST = "its first answer is not timed"
+_SIZES = "torch learns by itself which sizes vary"
 _NOT_COUNTED = "what the compiler caches held was not counted"
 
 
@@ -55,7 +57,16 @@ class Session:
     def warm_reason(self) -> str | None:
         """Why compiler caches cannot be used, or None; the first look sets the process up to use them."""
         caches = [candidate for candidate in self.revision.candidates if candidate.kind == "caches"]
-        return warm.prepare(caches, os.environ)
+        reason = warm.prepare(caches, os.environ)
+        if reason is None:
+            try:
+                # Not with a package's answer, which imports nothing that it does not need.
+                from . import varying
+
+                varying.bring(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]))
+            except Exception as error:
+                complain(_SIZES, error, self.reporter)
+        return reason
 
 
 @once
