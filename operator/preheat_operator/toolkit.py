@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from preheat_operator.store.errors import StoreError
 
 TENANT_MARKER: Final = b'{"formatVersion":1}'
+FOR_ANY_USER: Final = 0o777
+"""Mode of out/ in a pod: the user's image runs as whatever user it likes, and nobody else reaches the volume."""
 
 
 def main() -> int:
@@ -57,7 +59,7 @@ def main() -> int:
     return exits.OK
 
 
-def lay_out(directory: Path, request: JobRequest) -> None:
+def lay_out(directory: Path, request: JobRequest, *, out_mode: int = FOR_ANY_USER) -> None:
     """Write toolkit/, request.json and an empty out/. May run again in a pod whose containers are restarted."""
     toolkit = directory / "toolkit"
     remove(toolkit)
@@ -65,8 +67,7 @@ def lay_out(directory: Path, request: JobRequest) -> None:
     _write(directory / "request.json", canonical_json(request.raw))
     out = directory / "out"
     out.mkdir(exist_ok=True)
-    # The user's image runs as whatever user it likes.
-    out.chmod(0o777)
+    out.chmod(out_mode)
 
 
 def _refusal(env: Mapping[str, str]) -> StoreError | None:

@@ -20,6 +20,7 @@ from preheat_operator.cli import driver, exits
 from preheat_operator.cli.document import LOCAL_UID, DocumentError, read_document
 from preheat_operator.cli.errors import CommandError
 from preheat_operator.cli.output import name, say, size, speedup, table, write, write_json
+from preheat_operator.cli.private import PRIVATE, is_private
 from preheat_operator.cli.stores import StoreLocation, location_of
 from preheat_operator.containers.fit import SERVED
 from preheat_operator.containers.request import MAX_REQUEST_BYTES, JobRequest, RequestError
@@ -60,7 +61,7 @@ def main(options: argparse.Namespace) -> int:
     store.put(keys.tenant_marker, TENANT_MARKER, sha256=marker, only_if_absent=True)
     with _work_folder(options.work) as folder:
         try:
-            lay_out(folder, request)
+            lay_out(folder, request, out_mode=PRIVATE)
         except OSError as error:
             raise CommandError(f"--work: {folder} cannot be laid out: {error.strerror or error}") from None
         driver.run(folder, python=options.python)
@@ -119,11 +120,7 @@ def _request(model: CompiledModel, hardware: Hardware, *, image: str, timeout: i
 def _work_folder(kept: Path | None) -> Iterator[Path]:
     """The folder of a compile; a temporary one stays when the result could not be published, for another attempt."""
     if kept is not None:
-        try:
-            kept.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CommandError(f"--work: {kept}: {error.strerror or error}") from None
-        yield kept.absolute()
+        yield _kept_folder(kept)
         return
     folder = Path(tempfile.mkdtemp(prefix="preheat-compile-"))
     try:
@@ -135,6 +132,19 @@ def _work_folder(kept: Path | None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _kept_folder(kept: Path) -> Path:
+    """The folder that `--work` names. Its result is published and loaded later, so it must be nobody else's."""
+    try:
+        kept.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        folder = kept.absolute()
+        shared = next((each for each in (folder, folder / "out") if each.exists() and not is_private(each)), None)
+    except OSError as error:
+        raise CommandError(f"--work: {kept}: {error.strerror or error}") from None
+    if shared is not None:
+        raise CommandError(f"--work: others can write to {shared}, so nothing in it is published: name another folder")
+    return folder
 
 
 def publish_result(out: Path, request: JobRequest, store: Objects, keys: Keys) -> tuple[str, Manifest]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import shutil
 import signal
 import time
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from preheat_operator import fetch
 from preheat_operator.cli import exits
 from preheat_operator.cli.errors import CommandError
+from preheat_operator.cli.private import PRIVATE, is_private
 from preheat_operator.containers import sources
 from preheat_operator.containers.receipt import FETCHED, Receipt
 
@@ -68,14 +68,13 @@ def prepare(cache: Path, digest: str, location: StoreLocation, *, seconds: float
 
     started = time.monotonic()
     # Code that is loaded later lies here: nobody else may write to it.
-    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = cache.stat()
-    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+    cache.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    if not is_private(cache):
         raise NotBroughtError(f"others can write to the cache {cache}, so nothing is loaded from it: name another")
     runtime = tree_hash(sources.package_folder(sources.RUNTIME))
     key = f"{digest.removeprefix('sha256:')[:32]}-{runtime[:16]}"
     folder = Folder(root=cache.absolute() / key, work=cache.absolute() / f"{key}.work")
-    folder.work.mkdir(mode=0o700, exist_ok=True)
+    folder.work.mkdir(mode=PRIVATE, exist_ok=True)
     deadline = started + seconds
 
     def whole() -> bool:
@@ -110,7 +109,7 @@ def _bring(
     cache = root.parent
     _sweep(cache)
     incoming = cache / f"{_PRIVATE}{uuid.uuid4().hex}"
-    incoming.mkdir(mode=0o700)
+    incoming.mkdir(mode=PRIVATE)
     try:
         answer = fetch.fetch(incoming, digest, location.open, deadline)
         if answer.stopped:

@@ -223,6 +223,43 @@ def test_what_could_not_be_published_is_kept_and_published_by_another_run(place:
     assert Path(work, "out/result.json").is_file(), "a folder that was named is the user's"
 
 
+def modes(folder: Path) -> dict[str, int]:
+    return {name: (folder / name).stat().st_mode & 0o777 for name in (".", "out")}
+
+
+def test_nobody_else_can_write_to_a_work_folder(place: Place, finished: str) -> None:
+    umask = os.umask(0)
+    try:
+        words = ("compile", "-f", "cm.yaml", "--store", "store", "--python", finished, "--work", "w")
+        assert [place.preheat(*words).code for _ in range(2)] == [exits.DIFFERENT] * 2
+    finally:
+        os.umask(umask)
+    assert modes(place.folder / "w") == {".": 0o700, "out": 0o700}
+
+
+@pytest.mark.parametrize("shared", ["w", "w/out"])
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
+def test_what_others_could_have_put_into_a_work_folder_is_not_published(
+    place: Place, finished: str, shared: str, mode: int
+) -> None:
+    (place.folder / "w/out").mkdir(parents=True, mode=0o700)
+    (place.folder / "w").chmod(0o700)
+    (place.folder / shared).chmod(mode)
+    ended = place.preheat("compile", "-f", "cm.yaml", "--store", "store", "--python", finished, "--work", "w")
+    assert (ended.code, ended.out) == (exits.USAGE, "")
+    assert f"--work: others can write to {place.folder / shared}," in ended.err
+    assert not (place.folder / "w/request.json").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_work_folder_of_somebody_else_is_not_used(place: Place, finished: str) -> None:
+    (place.folder / "w").mkdir(mode=0o755)
+    os.chown(place.folder / "w", 4242, 4242)
+    ended = place.preheat("compile", "-f", "cm.yaml", "--store", "store", "--python", finished, "--work", "w")
+    assert (ended.code, ended.out) == (exits.USAGE, "")
+    assert "--work: others can write to" in ended.err
+
+
 def test_the_exit_codes_are_documented() -> None:
     table = (ROOT / "docs/cli.md").read_text().split("## Exit codes")[1]
     documented = {int(n) for row in re.findall(r"^\| ([0-9, ]+) \|", table, flags=re.MULTILINE) for n in row.split(",")}
