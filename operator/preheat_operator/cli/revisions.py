@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import shutil
 import signal
 import time
@@ -52,9 +53,12 @@ class Folder:
 
 
 def default_cache(environ: Mapping[str, str]) -> Path:
-    """Where revisions are kept unless told otherwise."""
+    """Where revisions are kept unless told otherwise. Raises NotBroughtError for a user without a home."""
     base = environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "preheat" / "revisions"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "preheat" / "revisions"
+    except RuntimeError:
+        raise NotBroughtError("this user has no home to keep artifacts in: --cache names a folder") from None
 
 
 def prepare(cache: Path, digest: str, location: StoreLocation, *, seconds: float) -> Folder:
@@ -67,6 +71,9 @@ def prepare(cache: Path, digest: str, location: StoreLocation, *, seconds: float
     from preheat_operator.store.fetching import Deadline
 
     started = time.monotonic()
+    if os.pathsep in str(cache.absolute()):
+        # PYTHONPATH knows no way to write such a name, and Python would silently find nothing there.
+        raise NotBroughtError(f"PYTHONPATH cannot name {cache.absolute()}, for the {os.pathsep!r} in it: --cache names another")
     # Code that is loaded later lies here: nobody else may write to it.
     cache.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     if not is_private(cache):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -54,13 +55,13 @@ def main(options: argparse.Namespace) -> NoReturn:
     """Become the command. Raises CommandError when it cannot be started, or must not be."""
     if not options.words:
         raise CommandError("run: write the command after --: preheat run --store STORE NAME -- python serve.py")
-    location = location_of(options)
-    if location is None:
-        raise CommandError("--store: is required")
     if not is_digest(options.name) and not is_model_name(options.name):
         raise CommandError(f"{options.name!r} is neither the name of a CompiledModel nor a digest (sha256:…)")
     environment = dict(os.environ)
     try:
+        location = location_of(options)
+        if location is None:
+            raise CommandError("--store: is required")
         chosen = _choose(location, options.name, image=options.image)
         cache = options.cache or revisions.default_cache(environment)
         folder = revisions.prepare(cache, chosen.digest, location, seconds=options.timeout)
@@ -72,6 +73,11 @@ def main(options: argparse.Namespace) -> NoReturn:
         _without(f"{error.reason}: {error}", options)
     except OSError as error:
         _without(f"the cache cannot be written: {error}", options)
+    except CommandError:
+        raise
+    except Exception as error:
+        # Also a fault of ours must not keep the command from starting.
+        _without(f"Internal: a fault of Preheat: {type(error).__name__}: {error}", options)
     _become(options.words, environment)
 
 
@@ -128,9 +134,7 @@ def _why_not(manifest: Manifest, machine: Machine) -> list[str]:
 def _become(words: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
     program = shutil.which(words[0])
     if program is None:
-        if Path(words[0]).is_file():
-            raise CommandError(f"{words[0]}: may not be executed", code=exits.NOT_EXECUTABLE)
-        raise CommandError(f"{words[0]}: there is no such command", code=exits.NOT_FOUND)
+        raise _not_found(words[0])
     # Python ignores these, and what is ignored stays so in the program that follows.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
@@ -138,3 +142,17 @@ def _become(words: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
         os.execve(program, list(words), dict(environment))  # noqa: S606
     except OSError as error:
         raise CommandError(f"{words[0]}: {error.strerror}", code=exits.NOT_EXECUTABLE) from None
+
+
+def _not_found(word: str) -> CommandError:
+    """Why a word is no command: what is there and cannot be executed is told from what is not there, as a shell does."""
+    try:
+        mode = Path(word).stat().st_mode if "/" in word or Path(word).is_file() else None
+    except PermissionError:
+        return CommandError(f"{word}: may not be looked at", code=exits.NOT_EXECUTABLE)
+    except OSError:
+        mode = None
+    if mode is None:
+        return CommandError(f"{word}: there is no such command", code=exits.NOT_FOUND)
+    why = "is a folder" if stat.S_ISDIR(mode) else "may not be executed"
+    return CommandError(f"{word}: {why}", code=exits.NOT_EXECUTABLE)

@@ -43,14 +43,20 @@ class StoreLocation:
 
     @classmethod
     def parse(cls, text: str, *, tenant: str) -> StoreLocation:
-        """Read the value of `--store`. Raises CommandError naming what is wrong with it."""
+        """Read the value of `--store`. Raises CommandError naming what is wrong with it.
+
+        Raises StoreDeniedError for a folder that cannot be found from here, since that is no mistake in the words.
+        """
         if not is_tenant(tenant):
             raise CommandError(f"--tenant: {tenant!r} is no tenant; it is <clusterId>.<namespace>")
         scheme, mark, rest = text.partition("://")
         if not mark:
             if not text:
                 raise CommandError("--store: is empty: name a folder, or s3://bucket[/prefix]")
-            return cls(tenant=tenant, folder=Path(text).absolute())
+            try:
+                return cls(tenant=tenant, folder=Path(text).absolute())
+            except OSError:
+                raise StoreDeniedError(f"--store: {text} lies in the present folder, which is gone") from None
         if scheme != "s3":
             raise CommandError(
                 f"--store: {scheme}:// is no store Preheat knows: name a folder, or s3://bucket[/prefix]"
@@ -112,7 +118,7 @@ class StoreLocation:
 def location_of(options: argparse.Namespace, *, namespace: str = DEFAULT_NAMESPACE) -> StoreLocation | None:
     """The store that a command's options name, None without `--store`; `namespace` where they name none.
 
-    Raises CommandError.
+    Raises CommandError or StoreDeniedError.
     """
     chosen = options.namespace or namespace
     if not is_namespace(chosen):

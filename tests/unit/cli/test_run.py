@@ -175,6 +175,81 @@ def test_the_commands_own_exit_code_is_kept(place: Place) -> None:
     assert place.process("run", "--store", "store", "vision", "--", "/etc/hostname").code == 126
 
 
+def test_why_a_command_cannot_be_started(place: Place) -> None:
+    place.publish()
+    (place.folder / "plain").write_text("no program")
+    for word, code, says in (
+        ("/", 126, "/: is a folder"), ("./store", 126, "./store: is a folder"), ("store", 127, "there is no such command"),
+        ("./plain", 126, "may not be executed"), ("./none", 127, "there is no such command"),
+        ("/etc/hostname/x", 127, "there is no such command"),
+    ):  # fmt: skip
+        ended = place.process("run", "--store", "store", "vision", "--", word)
+        assert (ended.code, ended.out) == (code, ""), word
+        assert says in ended.err
+
+
+def started_by(place: Place, prologue: str, *words: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    """`preheat run` in a process that has done `prologue` before; what it says comes through pipes."""
+    code = f"import os, sys\n{prologue}\nfrom preheat_operator.cli.main import main\nsys.exit(main({list(words)!r}))"
+    return subprocess.Popen(
+        [sys.executable, "-c", code], cwd=place.folder, env=env or place.environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def test_a_user_without_a_home_starts_cold_and_is_told_of_the_cache(place: Place) -> None:
+    place.publish()
+    env = {key: value for key, value in place.environment.items() if key not in ("HOME", "XDG_CACHE_HOME")}
+    nobody = "import pwd\ndef unknown(uid): raise KeyError(uid)\npwd.getpwuid = unknown"
+    words = ("run", "--store", "store", "vision", *SCRIPT)
+    out, err = started_by(place, nobody, *words, env=env).communicate(timeout=60)
+    assert "this user has no home to keep artifacts in: --cache names a folder" in err
+    assert "PREHEAT_DIR" not in json.loads(out)["env"]
+    out, err = started_by(place, nobody, *words[:3], "--cache", "c", *words[3:], env=env).communicate(timeout=60)
+    assert err == ""
+    assert json.loads(out)["env"]["PREHEAT_DIR"].startswith(str(place.folder / "c"))
+
+
+def test_in_a_folder_that_is_gone_the_script_starts_cold(place: Place) -> None:
+    place.publish()
+    gone = "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')"
+    out, err = started_by(place, gone, "run", "--store", "../store", "vision", *SCRIPT).communicate(timeout=60)
+    assert "starts cold: StoreDenied: --store: ../store lies in the present folder, which is gone" in err
+    assert "PREHEAT_DIR" not in json.loads(out)["env"]
+    inspect = started_by(place, gone, "inspect", "--store", "../store", "vision")
+    assert "which is gone" in inspect.communicate(timeout=60)[1]
+    assert inspect.returncode == exits.REFUSED
+    # A store that can be found from anywhere serves there as well.
+    out, err = started_by(place, gone, "run", "--store", str(place.folder / "store"), "vision", *SCRIPT).communicate()
+    assert err == ""
+    assert "PREHEAT_DIR" in json.loads(out)["env"]
+
+
+def test_a_fault_of_ours_does_not_keep_the_script_from_starting(place: Place) -> None:
+    place.publish()
+    fault = "import preheat_operator.cli.run as run\nrun.read_pointer = lambda *_: 1 / 0"
+    words = ("run", "--store", "store", "vision", *SCRIPT)
+    out, err = started_by(place, fault, *words).communicate(timeout=60)
+    assert "starts cold: Internal: a fault of Preheat: ZeroDivisionError: division by zero" in err
+    assert "PREHEAT_DIR" not in json.loads(out)["env"]
+    fail = started_by(place, fault, *words[:3], "--when-missing", "Fail", *words[3:])
+    assert fail.communicate(timeout=60)[0] == ""
+    assert fail.returncode == exits.MISSING
+
+
+@pytest.mark.parametrize(
+    ("words", "env"), [(("--cache", "a:b"), {}), (("--cache", "a:b/c"), {}), ((), {"XDG_CACHE_HOME": "a:b"})]
+)
+def test_a_cache_that_pythonpath_cannot_name_is_refused(
+    place: Place, words: tuple[str, ...], env: dict[str, str]
+) -> None:
+    place.publish()
+    ended = place.process("run", "--store", "store", *words, "vision", *SCRIPT, **env)
+    assert f"starts cold: PYTHONPATH cannot name {place.folder}/a:b" in ended.err
+    assert "PREHEAT_DIR" not in json.loads(ended.out)["env"]
+    assert not (place.folder / "a:b").exists()
+
+
 def test_signals_are_as_without_it(place: Place) -> None:
     place.publish()
     command = ["grep", "SigIgn", "/proc/self/status"]
