@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from preheat_operator.cli import driver, exits
 from preheat_operator.cli.document import LOCAL_UID, DocumentError, read_document
 from preheat_operator.cli.errors import CommandError
-from preheat_operator.cli.output import name, say, size, speedup, table, write, write_json
+from preheat_operator.cli.output import delivered, name, say, size, speedup, table, write, write_json
 from preheat_operator.cli.private import PRIVATE, is_private
 from preheat_operator.cli.stores import StoreLocation, location_of
 from preheat_operator.containers.fit import SERVED
@@ -74,6 +74,8 @@ def main(options: argparse.Namespace) -> int:
 
 def _document(options: argparse.Namespace) -> CompiledModel:
     source = "standard input" if options.file == "-" else options.file
+    if options.file == "-" and sys.stdin is None:
+        raise CommandError("standard input: is closed")
     try:
         with sys.stdin.buffer if options.file == "-" else Path(options.file).open("rb") as file:
             data = file.read(_MAX_YAML_BYTES + 1)
@@ -185,6 +187,17 @@ def _say_retry(error: StoreError, pause: float) -> None:
 
 
 def _show(digest: str, manifest: Manifest, location: StoreLocation, *, as_json: bool) -> None:
+    _write_result(digest, manifest, location, as_json=as_json)
+    if not delivered():
+        # The digest cost a compile, and may be all there is to load it by.
+        _say_digest(digest, manifest.revision, location)
+
+
+def _say_digest(digest: str, revision: str, location: StoreLocation) -> None:
+    say(f"{revision} is {digest} in {location}")
+
+
+def _write_result(digest: str, manifest: Manifest, location: StoreLocation, *, as_json: bool) -> None:
     if as_json:
         write_json(_as_json(digest, manifest, location))
         return

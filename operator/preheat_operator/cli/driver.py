@@ -38,7 +38,12 @@ def run(folder: Path, *, python: str | None) -> None:
     (folder / _TERMINATION).unlink(missing_ok=True)
     with _Stop() as stop:
         # Standard output is for the result alone.
-        stop.process = process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+        told = subprocess.DEVNULL if sys.stderr is None else sys.stderr
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=told, stderr=told)
+        except OSError as error:
+            raise CommandError(f"--python: {command[0]} cannot be started: {error.strerror or error}") from None
+        stop.process = process
         if stop.told:  # while it was being started
             process.terminate()
         try:

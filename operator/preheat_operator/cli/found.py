@@ -89,7 +89,7 @@ def read_report(path: Path) -> dict[str, Any]:
 def _report(data: bytes, what: str) -> dict[str, Any]:
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CommandError(f"{what}: is not JSON: {error}", code=exits.MISSING) from None
     if not isinstance(value, dict) or value.get("formatVersion") != 1 or "requestKey" not in value:
         raise CommandError(f"{what}: is no report.json of this version of Preheat", code=exits.MISSING)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -56,6 +58,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words, command = words[:mark], words[mark + 1 :]
     options = _parser().parse_args(words)
     options.words = command
+    from preheat_operator.cli import output
+
+    _keep_standard_numbers()
+    output.begin()
+    return output.ended(_code(options))
+
+
+def _code(options: argparse.Namespace) -> int:
+    """What the command found, as its exit code."""
     from preheat_operator.cli.errors import CommandError, exit_code
     from preheat_operator.cli.output import say
     from preheat_operator.store.errors import StoreError
@@ -68,12 +79,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StoreError as error:
         say(f"{error.reason}: {error}")
         return exit_code(error)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough.
-        sys.stderr.close()
-        return exits.OK
     except KeyboardInterrupt:
         return exits.SIGNALLED + 2
+    except Exception as error:
+        # Python's own code for this is 1, which says of `compile` and `diff` what they found.
+        say(traceback.format_exc().rstrip())
+        say(f"Internal: a fault of Preheat: {type(error).__name__}: {error}")
+        return exits.INTERNAL
+
+
+def _keep_standard_numbers() -> None:
+    """A file that is opened later must not get the number of a standard stream that is closed: others write to it.
+
+    What we start and become still finds it closed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -73,7 +73,9 @@ def prepare(cache: Path, digest: str, location: StoreLocation, *, seconds: float
     started = time.monotonic()
     if os.pathsep in str(cache.absolute()):
         # PYTHONPATH knows no way to write such a name, and Python would silently find nothing there.
-        raise NotBroughtError(f"PYTHONPATH cannot name {cache.absolute()}, for the {os.pathsep!r} in it: --cache names another")
+        raise NotBroughtError(
+            f"PYTHONPATH cannot name {cache.absolute()}, for the {os.pathsep!r} in it: --cache names another"
+        )
     # Code that is loaded later lies here: nobody else may write to it.
     cache.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     if not is_private(cache):

@@ -12,12 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from preheat_operator.cli.main import main
 from preheat_operator.cli.stores import StoreLocation
-from store.local import published
+from store.kit import artifact, target, write_out
+from store.local import Out, here, published
+from unit.plan.simulation import spec
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+def document(*, hardware: tuple[str, ...] = ("cpu",), **more: Any) -> dict[str, Any]:
+    body = spec(hardware=hardware, **more)
+    del body["workloadRef"]
+    return {"apiVersion": "preheat.dev/v1alpha1", "kind": "CompiledModel", "metadata": {"name": "vision"}, "spec": body}
 
 
 @dataclass
@@ -82,3 +91,18 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Place:
     return Place(tmp_path, capfd, monkeypatch)
+
+
+@pytest.fixture
+def finished(place: Place) -> str:
+    """A Python that leaves what a compile left before, since no torch is here: one target kept, one failed."""
+    targets = [target(bucket="one", fingerprint=here()), target(bucket="two", verdict="Failed", reason="InputsRefused",
+               message="the model refused\nthem", tier=None, fingerprint=None, requestKey=None, figures={}, files=[])]  # fmt: skip
+    made = place.folder / "made"
+    files = {path.replace("main/batch", "main/one"): data for path, data in artifact(b"code" * 1000).items()}
+    write_out(Out(made), files, targets)  # type: ignore[arg-type]
+    python = place.folder / "python"
+    python.write_text(f'#!/bin/sh\nexec cp -r {made}/out/. "$5/"\n')
+    python.chmod(0o755)
+    (place.folder / "cm.yaml").write_text(yaml.safe_dump(document(buckets=("one", "two"))))
+    return str(python)

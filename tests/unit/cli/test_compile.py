@@ -25,16 +25,8 @@ from preheat_operator.plan import revision as revisions
 from preheat_operator.plan.jobs import JobKey, compile_job
 from preheat_operator.plan.termination import TargetName
 from preheat_operator.plan.workload import Serving
-from store.kit import artifact, target, write_out
-from store.local import Out, here
-from unit.cli.conftest import ROOT, Place
+from unit.cli.conftest import ROOT, Place, document
 from unit.plan.simulation import INSTALLATION, deployment, spec
-
-
-def document(*, hardware: tuple[str, ...] = ("cpu",), **more: Any) -> dict[str, Any]:
-    body = spec(hardware=hardware, **more)
-    del body["workloadRef"]
-    return {"apiVersion": "preheat.dev/v1alpha1", "kind": "CompiledModel", "metadata": {"name": "vision"}, "spec": body}
 
 
 @pytest.fixture
@@ -175,21 +167,6 @@ def test_told_to_stop_it_ends_what_it_started(place: Place, tmp_path: Path) -> N
     assert process.returncode == exits.SIGNALLED + signal.SIGTERM, said
     assert not Path(f"/proc/{driver}").exists()
     assert list((tmp_path / "tmp").iterdir()) == []
-
-
-@pytest.fixture
-def finished(place: Place) -> str:
-    """A Python that leaves what a compile left before, since no torch is here: one target kept, one failed."""
-    targets = [target(bucket="one", fingerprint=here()), target(bucket="two", verdict="Failed", reason="InputsRefused",
-               message="the model refused\nthem", tier=None, fingerprint=None, requestKey=None, figures={}, files=[])]  # fmt: skip
-    made = place.folder / "made"
-    files = {path.replace("main/batch", "main/one"): data for path, data in artifact(b"code" * 1000).items()}
-    write_out(Out(made), files, targets)  # type: ignore[arg-type]
-    python = place.folder / "python"
-    python.write_text(f'#!/bin/sh\nexec cp -r {made}/out/. "$5/"\n')
-    python.chmod(0o755)
-    (place.folder / "cm.yaml").write_text(yaml.safe_dump(document(buckets=("one", "two"))))
-    return str(python)
 
 
 def test_a_line_for_each_target_and_a_code_for_the_failed_one(place: Place, finished: str) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from preheat_operator.cli import exits
+from preheat_operator.cli.errors import CommandError
+from preheat_operator.cli.found import _report
 from preheat_runtime.manifest import digest_of
 from store.kit import target
 from store.local import here
@@ -100,3 +102,19 @@ def test_a_file_that_is_no_manifest(place: Place) -> None:
     ended = place.preheat("inspect", "./x.json")
     assert ended.code == exits.MISSING
     assert "formatVersion 2" in ended.err
+
+
+@pytest.mark.parametrize("name", ["report.json", "other.json"])
+def test_a_file_that_is_nested_too_deeply_is_no_fault_of_ours(place: Place, name: str) -> None:
+    (place.folder / name).write_text("[" * 100_000 + "]" * 100_000)
+    for words in (("inspect", f"./{name}"), ("diff", f"./{name}", f"./{name}")):
+        ended = place.preheat(*words)
+        assert (ended.code, ended.out) == (exits.MISSING, "")
+        assert "is no manifest" in ended.err
+
+
+def test_a_report_beside_a_manifest_that_is_nested_too_deeply(place: Place) -> None:
+    report = b'{"formatVersion": 1, "requestKey": "x", "a": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
+    with pytest.raises(CommandError, match="is not JSON") as raised:
+        _report(report, "report.json")
+    assert raised.value.code == exits.MISSING
