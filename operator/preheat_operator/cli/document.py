@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from preheat_operator.api import names
 from preheat_operator.api.compiledmodel import CompiledModel
 from preheat_operator.api.crds import compiled_model_crd
+from preheat_operator.cli.plain import not_plain
 from preheat_operator.cli.rules import Problem, broken_rules, structural_problems
 from preheat_operator.cli.stores import DEFAULT_NAMESPACE, is_namespace
 from preheat_operator.store.keys import is_model_name
@@ -42,10 +43,18 @@ def read_document(text: str, *, namespace: str | None) -> CompiledModel:
 
     `namespace` wins over that of the document; without either it is "default".
     """
+    try:
+        return _read(text, namespace)
+    except RecursionError:
+        raise DocumentError([Problem(field="", message="is nested too deeply")]) from None
+
+
+def _read(text: str, namespace: str | None) -> CompiledModel:
     document = _the_one(_parsed(text))
     schema = compiled_model_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     # What only a cluster sets may be there (`kubectl get -o yaml`), and is of no interest here.
     document = {key: value for key, value in document.items() if key != "status"}
+    _refuse(not_plain(document))
     _refuse([*_metadata_problems(document), *structural_problems(schema, document)])
     metadata = document["metadata"]
     document["metadata"] = {
@@ -72,17 +81,33 @@ def _refuse(problems: Sequence[Problem]) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a field that is there twice, of which YAML would silently take the last."""
+    """Refuses a field that is there twice, of which YAML would silently take the last, and says where a value is none."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
-        for key, _ in node.value:
+        # What is no mapping, and a key that is no word, are refused below.
+        keys = [key for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+        for key in keys:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
             if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
                 raise yaml.MarkedYAMLError(
                     problem=f"the field {key.value!r} is there twice", problem_mark=key.start_mark
                 )
-            seen.add(key.value if isinstance(key.value, str) else repr(key.value))
+            seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
+            # Of what a tag, written or guessed from the look of the value, cannot be made of: 2024-02-30, !!int foo.
+            kind = node.tag.rpartition(":")[2]
+            shown = f"{node.value!r:.60}" if isinstance(node, yaml.ScalarNode) else "this"
+            raise yaml.MarkedYAMLError(
+                problem=f"{shown} is taken for a value of type {kind} and is none: put it in quotes if it is text",
+                problem_mark=node.start_mark,
+            ) from None
 
 
 def _parsed(text: str) -> list[Any]:

@@ -138,7 +138,7 @@ def _holds(rule: str, schema: Schema, value: Any) -> bool:
 
     try:
         result = _program(rule).evaluate({"self": json_to_cel(_escaped(schema, value))})
-    except CELEvalError:
+    except (CELEvalError, ValueError):  # the second of numbers that are too large for it
         return False
     return bool(result)
 
@@ -181,4 +181,9 @@ def _shown(value: object) -> str:
 
 
 def _quote(kind: str, value: object) -> str:
-    return f': put it in quotes, "{value}"' if kind == "string" and isinstance(value, int | float) else ""
+    if kind != "string" or not isinstance(value, int | float):
+        return ""
+    if isinstance(value, bool):
+        # Which of the words was written is not known any more.
+        return ": YAML takes yes, no, on, off, true and false for it; put the word in quotes"
+    return f': put it in quotes, "{value}"'

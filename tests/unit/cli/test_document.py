@@ -94,6 +94,76 @@ def test_a_name_that_could_not_be_a_key(name: object) -> None:
     assert "metadata.name" in refused(yaml.safe_dump(changed(example(), {"metadata.name": name})))
 
 
+RIGHT = """\
+apiVersion: preheat.dev/v1alpha1
+kind: CompiledModel
+metadata: {name: tiny}
+spec:
+  torch:
+    factory: fac:load
+    modules:
+    - name: main
+      buckets:
+      - name: one
+        args: [{tensor: {shape: [4, 64], dtype: float32}}]
+  hardware: [{name: cpu}]
+"""
+SHAPE = "spec.torch.modules[0].buckets[0].args[0].tensor.shape[0]"
+IN_TEMPLATE = "hardware: [{name: cpu}]\n  template: {spec: {containers: [%s]}}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("name: tiny", "name: 2024-02-30", "line 3, column 18: not YAML: '2024-02-30' is taken for a value of type time"),
+        ("name: tiny", "name: tiny, ? [a, b] : c", "line 3, column 26: not YAML: found unhashable key"),
+        ("name: tiny", "name: tiny, ? {a: b} : c", "line 3, column 26: not YAML: found unhashable key"),
+        ("{name: tiny}", "!!map foo", "line 3, column 11: not YAML: expected a mapping node"),
+        ("[4, 64]", "[!!int foo, 64]", "line 11, column 34: not YAML: 'foo' is taken for a value of type int"),
+        ("[4, 64]", "[!!float foo, 64]", "line 11, column 34: not YAML: 'foo' is taken for a value of type float"),
+        ("[4, 64]", "[!!bool foo, 64]", "line 11, column 34: not YAML: 'foo' is taken for a value of type bool"),
+        ("[4, 64]", "[!!timestamp foo, 64]", "not YAML: 'foo' is taken for a value of type timestamp"),
+        ("[4, 64]", f"[{'1' * 5000}, 64]", "is taken for a value of type int and is none"),
+        ("[4, 64]", f"[{'1' * 25}, 64]", f"{SHAPE}: must be a whole number from -9223372036854775808 to 9223372036854775807"),
+        ("[4, 64]", "[10000000000000000000, 64]", f"{SHAPE}: must be a whole number from"),
+        ("[4, 64]", "[.nan, 64]", f"{SHAPE}: must be a finite number, not nan"),
+        ("{name: tiny}", "[" * 3000 + "]" * 3000, "is nested too deeply"),
+        ("fac:load", '"fac\\ud800:load"', "spec.torch.factory: 'fac\\ud800:load' is no text"),
+        ("fac:load", 'fac:load\n    "x\\ud800": 1', "spec.torch: a field's name: 'x\\ud800' is no text"),
+        ("{name: tiny}", "&a {name: tiny, labels: *a}", "metadata.labels: is an alias of what it is a part of"),
+        (
+            "hardware: [{name: cpu}]", IN_TEMPLATE % "&a {name: a, image: b, x: *a}",
+            "spec.template.spec.containers[0].x: is an alias of what it is a part of",
+        ),
+        (
+            "hardware: [{name: cpu}]", IN_TEMPLATE % "{name: a, image: b, x: {2024-01-01: 1}}",
+            "spec.template.spec.containers[0].x: a field's name must be text, not datetime.date(2024, 1, 1)",
+        ),
+        (
+            "hardware: [{name: cpu}]", IN_TEMPLATE % f"{{name: a, image: b, x: {10**30}}}",
+            "spec.template.spec.containers[0].x: must be a whole number from",
+        ),
+        ("name: one", "name: no", "buckets[0].name: must be of type string, not False: YAML takes yes, no, on, off"),
+        ("name: one", "name: 1", 'buckets[0].name: must be of type string, not 1: put it in quotes, "1"'),
+    ],
+)  # fmt: skip
+def test_what_yaml_can_say_and_json_cannot_is_refused_with_its_place(old: str, new: str, says: str) -> None:
+    assert old in RIGHT
+    read_document(RIGHT, namespace=None)
+    said = refused(RIGHT.replace(old, new, 1))
+    assert says in said
+    assert len(said) < 400
+
+
+def test_an_object_that_is_named_twice_is_not_part_of_itself() -> None:
+    one = "- &one {name: one, args: [{tensor: {shape: [4, 64], dtype: float32}}]}\n      - {<<: *one, name: two}"
+    text = RIGHT.replace("- name: one\n        args: [{tensor: {shape: [4, 64], dtype: float32}}]", one)
+    assert [bucket.name for bucket in read_document(text, namespace=None).spec.torch.modules[0].buckets] == [
+        "one",
+        "two",
+    ]
+
+
 def all_rules(schema: dict[str, Any]) -> set[str]:
     found = {rule["rule"] for rule in schema.get(VALIDATIONS, ())}
     for below in (*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")):
