@@ -94,3 +94,20 @@ def test_bytes_other_than_their_hash_are_not_written(folder: Path) -> None:
     with pytest.raises(InternalError, match="not those of their hash"):
         DirectoryStore(folder).put("v1/x", b"data", sha256="0" * 64, only_if_absent=True)
     assert not (folder / "v1").exists()
+
+
+def test_a_link_that_leads_nowhere_keeps_no_object_away(folder: Path) -> None:
+    store = DirectoryStore(folder)
+    (folder / "v1").mkdir(parents=True)
+    for key in ("v1/x", "v1/y"):
+        (folder / key).symlink_to(folder / "none")
+        assert store.head(key) is None
+        assert store.get(key, limit=10) is None
+    assert put(store, "v1/x", b"one", only_if_absent=True)
+    assert not put(store, "v1/x", b"two", only_if_absent=True)
+    assert store.get("v1/x", limit=10) == b"one"
+    assert put(store, "v1/y", b"one")
+    assert not (folder / "none").exists(), "nothing is written through a link"
+    (folder / "v1/z").symlink_to(folder / "v1/x")
+    assert not put(store, "v1/z", b"two", only_if_absent=True)
+    assert store.get("v1/z", limit=10) == b"one"

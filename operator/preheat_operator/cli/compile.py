@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from preheat_operator.cli import driver, exits
 from preheat_operator.cli.document import LOCAL_UID, DocumentError, read_document
-from preheat_operator.cli.errors import CommandError
+from preheat_operator.cli.errors import CommandError, exit_code
 from preheat_operator.cli.output import delivered, name, say, size, speedup, table, write, write_json
 from preheat_operator.cli.private import PRIVATE, is_private
 from preheat_operator.cli.stores import StoreLocation, location_of
@@ -30,8 +31,9 @@ from preheat_operator.plan import revision as revisions
 from preheat_operator.plan.jobs import JobKey, compile_request
 from preheat_operator.plan.termination import TargetName
 from preheat_operator.publish import PATIENCE_SECONDS, compiled, patiently
-from preheat_operator.store.errors import StoreError
-from preheat_operator.store.pointers import Entry, update_pointer, with_newest
+from preheat_operator.store.directory import FULL
+from preheat_operator.store.errors import ManifestCorruptError, StoreError, UnknownFormatError
+from preheat_operator.store.pointers import Entry, read_pointer, update_pointer, with_newest
 from preheat_operator.store.publishing import Publisher
 from preheat_operator.toolkit import TENANT_MARKER, lay_out
 
@@ -59,17 +61,30 @@ def main(options: argparse.Namespace) -> int:
     # Nothing is compiled in vain: a store that would refuse the result is found out first.
     marker = hashlib.sha256(TENANT_MARKER).hexdigest()
     store.put(keys.tenant_marker, TENANT_MARKER, sha256=marker, only_if_absent=True)
+    _require_usable_pointer(store, keys, request.name, location)
     with _work_folder(options.work) as folder:
         try:
             lay_out(folder, request, out_mode=PRIVATE)
         except OSError as error:
-            raise CommandError(f"--work: {folder} cannot be laid out: {error.strerror or error}") from None
+            raise _not_laid_out(folder, error, named=options.work is not None) from None
         driver.run(folder, python=options.python)
-        digest, manifest = publish_result(folder / "out", request, store, keys)
+        digest, manifest = publish_result(folder / "out", request, store, keys, location)
     if not _served(manifest):
         say(f"nothing of it can be served, so {manifest.name} points to what it pointed to before")
     _show(digest, manifest, location, as_json=options.output == "json")
     return exits.DIFFERENT if any(target.verdict == "Failed" for target in manifest.targets) else exits.OK
+
+
+def _require_usable_pointer(store: Objects, keys: Keys, model: str, location: StoreLocation) -> None:
+    """Refuse a pointer that the new manifest could not be added to; other entries may be told from it by a person only."""
+    try:
+        read_pointer(store, keys, model)
+    except ManifestCorruptError as error:
+        said = f"{error.reason}: {error}. Remove {keys.name(model)} from {location} and compile again: manifests stay"
+        raise CommandError(said, code=exit_code(error)) from None
+    except UnknownFormatError as error:
+        said = f"{error.reason}: {error}. A newer Preheat wrote it to {location}: use that one, or another store"
+        raise CommandError(said, code=exit_code(error)) from None
 
 
 def _document(options: argparse.Namespace) -> CompiledModel:
@@ -124,7 +139,11 @@ def _work_folder(kept: Path | None) -> Iterator[Path]:
     if kept is not None:
         yield _kept_folder(kept)
         return
-    folder = Path(tempfile.mkdtemp(prefix="preheat-compile-"))
+    try:
+        _require_nameable(Path(tempfile.gettempdir()).absolute(), "TMPDIR")
+        folder = Path(tempfile.mkdtemp(prefix="preheat-compile-"))
+    except OSError as error:
+        raise _no_temporary_folder(error) from None
     try:
         yield folder
     except StoreError:
@@ -136,11 +155,32 @@ def _work_folder(kept: Path | None) -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def _require_nameable(folder: Path, what: str) -> None:
+    """The finished artifact is tried as a pod would load it, with a PYTHONPATH that leads into the folder."""
+    if os.pathsep in str(folder):
+        raise CommandError(
+            f"{what}: PYTHONPATH cannot name {folder}, for the {os.pathsep!r} in it: name another folder"
+        )
+
+
+def _not_laid_out(folder: Path, error: OSError, *, named: bool) -> CommandError:
+    if not named:
+        return _no_temporary_folder(error)
+    code = exits.REFUSED if error.errno in FULL else exits.USAGE
+    return CommandError(f"--work: {folder} cannot be laid out: {error.strerror or error}", code=code)
+
+
+def _no_temporary_folder(error: OSError) -> CommandError:
+    said = f"no temporary folder can be made: {error.strerror or error}: TMPDIR or --work names one with room"
+    return CommandError(said, code=exits.REFUSED)
+
+
 def _kept_folder(kept: Path) -> Path:
     """The folder that `--work` names. Its result is published and loaded later, so it must be nobody else's."""
     try:
         kept.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         folder = kept.absolute()
+        _require_nameable(folder, "--work")
         shared = next((each for each in (folder, folder / "out") if each.exists() and not is_private(each)), None)
     except OSError as error:
         raise CommandError(f"--work: {kept}: {error.strerror or error}") from None
@@ -149,17 +189,31 @@ def _kept_folder(kept: Path) -> Path:
     return folder
 
 
-def publish_result(out: Path, request: JobRequest, store: Objects, keys: Keys) -> tuple[str, Manifest]:
+def publish_result(
+    out: Path, request: JobRequest, store: Objects, keys: Keys, location: StoreLocation
+) -> tuple[str, Manifest]:
     """Publish what the compile driver left in `out`, and let the name point to it; returns digest and manifest.
 
-    Raises CommandError for a result that cannot be used, and StoreError.
+    Raises CommandError for a result that cannot be used, and StoreError; the digest of what is published was said then.
     """
     try:
-        return patiently(
+        digest, manifest = patiently(
             lambda: _publish_once(out, request, store, keys), patience=PATIENCE_SECONDS, retrying=_say_retry
         )
     except (ResultError, UntrustedFileError) as error:
         raise CommandError(f"the compile step left no usable result: {error}", code=exits.INTERNAL) from None
+    if _served(manifest):
+        entry = Entry(image=manifest.image, hardware=request.hardware, revision=manifest.revision, digest=digest)
+        try:
+            patiently(
+                lambda: update_pointer(store, keys, manifest.name, lambda entries: with_newest(entries, [entry])),
+                patience=PATIENCE_SECONDS, retrying=_say_retry,
+            )  # fmt: skip
+        except StoreError:
+            _say_digest(digest, manifest.revision, location)
+            say(f"but {manifest.name} does not point to it:")
+            raise
+    return digest, manifest
 
 
 def _publish_once(out: Path, request: JobRequest, store: Objects, keys: Keys) -> tuple[str, Manifest]:
@@ -167,11 +221,7 @@ def _publish_once(out: Path, request: JobRequest, store: Objects, keys: Keys) ->
         manifest = compiled(out, request, publisher, unrendered=_say_unrendered)
         if manifest is None:
             raise CommandError("the compile step left no result.json", code=exits.INTERNAL)
-        digest = publisher.publish(manifest, job_uid=None)
-    if _served(manifest):
-        entry = Entry(image=manifest.image, hardware=request.hardware, revision=manifest.revision, digest=digest)
-        update_pointer(store, keys, manifest.name, lambda entries: with_newest(entries, [entry]))
-    return digest, manifest
+        return publisher.publish(manifest, job_uid=None), manifest
 
 
 def _served(manifest: Manifest) -> bool:

@@ -20,7 +20,8 @@ _FIELDS = (
     "namespace", "name", "uid", "revision", "image", "hardware", "cpuIsa", "torch", "keepIf", "targets",
     "timeoutSeconds",
 )  # fmt: skip
-_TEXTS = ("namespace", "name", "uid", "revision", "image")
+# With the lengths that a manifest has room for: what is longer would be compiled and could not be published.
+_TEXTS = {"namespace": 253, "name": 253, "uid": 128, "revision": 253, "image": 1024}
 
 
 class RequestError(ValueError):
@@ -67,9 +68,9 @@ class JobRequest:
             raise RequestError(f"PREHEAT_REQUEST: {error}") from None
         if missing := [field for field in _FIELDS if field not in value]:
             raise RequestError(f"PREHEAT_REQUEST: lacks {', '.join(missing)}")
-        for field in _TEXTS:
-            if not isinstance(value[field], str) or not value[field]:
-                raise RequestError(f"PREHEAT_REQUEST.{field}: must be a text")
+        for field, most in _TEXTS.items():
+            if not isinstance(value[field], str) or not 1 <= len(value[field]) <= most:
+                raise RequestError(f"PREHEAT_REQUEST.{field}: must be a text of 1 to {most} characters")
         base = value.get("base")
         if base is not None and not (isinstance(base, str) and format_.is_digest(base)):
             raise RequestError("PREHEAT_REQUEST.base: is no digest")

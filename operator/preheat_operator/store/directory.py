@@ -38,7 +38,8 @@ _INCOMING: Final = ".incoming"
 _LOCK: Final = ".lock"
 _OURS = re.compile(r"[0-9a-f]{32}")
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What a system answers for want of room."""
 # The second line: something else lies where a folder or a file should be.
 _REFUSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -92,10 +93,12 @@ class DirectoryStore:
                 return True
             try:
                 path.hardlink_to(incoming)
-            except FileExistsError:
-                return False
             except OSError as error:
-                if error.errno not in _NO_LINKS:
+                # A link that leads nowhere is no object: whoever reads finds none, so it must not keep one away either.
+                leads_nowhere = error.errno == errno.EEXIST and not path.exists()
+                if error.errno == errno.EEXIST and not leads_nowhere:
+                    return False
+                if not leads_nowhere and error.errno not in _NO_LINKS:
                     raise
                 with self._locked():
                     if path.exists():
@@ -208,7 +211,7 @@ def _translated(operation: str, key: str) -> Iterator[None]:
         raise
     except OSError as error:
         said = f"{operation} {key}: {errno.errorcode.get(error.errno or 0, type(error).__name__)}"
-        if error.errno in _FULL:
+        if error.errno in FULL:
             raise NoSpaceError(f"{said}: the disk of the store is full") from error
         if error.errno in _REFUSED:
             raise StoreDeniedError(f"{said}: the store's folder cannot be used so, or not by this user") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -9,10 +10,11 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import venv
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import tomllib
@@ -21,12 +23,16 @@ import yaml
 from preheat_operator.api.compiledmodel import CompiledModel
 from preheat_operator.cli import exits
 from preheat_operator.cli.document import read_document
+from preheat_operator.containers import sources
 from preheat_operator.plan import revision as revisions
 from preheat_operator.plan.jobs import JobKey, compile_job
 from preheat_operator.plan.termination import TargetName
 from preheat_operator.plan.workload import Serving
 from unit.cli.conftest import ROOT, Place, document
 from unit.plan.simulation import INSTALLATION, deployment, spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture
@@ -183,6 +189,106 @@ def test_a_line_for_each_target_and_a_code_for_the_failed_one(place: Place, fini
         ("one", "Kept", "1.7500"), ("two", "Failed", None),
     ]  # fmt: skip
     assert place.preheat("inspect", "--store", "store", "vision", "--output", "json").json["digest"] == said["digest"]
+
+
+POINTER = "store/v1/local.default/names/vision.json"
+
+
+@pytest.mark.parametrize(
+    ("pointer", "says"),
+    [
+        (b"", "ManifestCorrupt: v1/local.default/names/vision.json: "),
+        (b'{"formatVersion":1}', "Remove v1/local.default/names/vision.json from "),
+        (b'{"formatVersion":2,"newest":[]}', "UnknownFormat: "),
+    ],
+)
+def test_a_pointer_that_cannot_be_added_to_is_found_out_before_compiling(
+    place: Place, finished: str, pointer: bytes, says: str
+) -> None:
+    path = place.folder / POINTER
+    path.parent.mkdir(parents=True)
+    path.write_bytes(pointer)
+    words = ("compile", "-f", "cm.yaml", "--store", "store", "--python", finished, "--work", "w")
+    ended = place.preheat(*words)
+    assert (ended.code, ended.out) == (exits.MISSING, "")
+    assert says in ended.err
+    assert not (place.folder / "w").exists()
+    assert path.read_bytes() == pointer, "another's entries are not written over"
+    path.unlink()
+    assert place.preheat(*words).code == exits.DIFFERENT
+
+
+def test_of_a_pointer_that_is_damaged_meanwhile_the_digest_is_told(place: Place, finished: str) -> None:
+    python = Path(finished)
+    path = place.folder / POINTER
+    copied = python.read_text()
+    python.write_text(copied.replace("exec cp", f"mkdir -p {path.parent}; : > {path}\nexec cp"))
+    ended = place.preheat("compile", "-f", "cm.yaml", "--store", "store", "--python", finished)
+    assert (ended.code, ended.out) == (exits.MISSING, "")
+    (digest,) = re.findall(r"vision-\w+ is (sha256:\w+) in ", ended.err)
+    assert "but vision does not point to it" in ended.err
+    assert place.preheat("inspect", "--store", "store", digest).code == exits.OK
+    work = ended.err.split("--work ")[1].split()[0]
+    path.unlink()
+    python.write_text(copied)
+    words = ("compile", "-f", "cm.yaml", "--store", "store", "--python", finished, "--work", work)
+    assert place.preheat(*words, "--output", "json").json["digest"] == digest
+
+
+def test_an_image_that_a_manifest_has_no_room_for_is_refused_before_compiling(place: Place, finished: str) -> None:
+    words = ("compile", "-f", "cm.yaml", "--store", "store", "--python", finished, "--work", "w", "--image")
+    ended = place.preheat(*words, "i" * 1025)
+    assert (ended.code, ended.out) == (exits.USAGE, "")
+    assert "--image" in ended.err
+    assert "image: must be a text of 1 to 1024 characters" in ended.err
+    assert not (place.folder / "w").exists()
+    assert place.preheat(*words, "i" * 1024).code == exits.DIFFERENT
+
+
+def test_a_disk_without_room_is_told_as_one(
+    place: Place, finished: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("compile", "-f", "cm.yaml", "--store", "store", "--python", finished)
+    monkeypatch.setattr(sources, "write_toolkit", refuse(errno.ENOSPC))
+    (tmp_path / "tmp").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+        ended = place.preheat(*words)
+    assert (ended.code, ended.out) == (exits.REFUSED, "")
+    assert "no temporary folder can be made: No space left on device: TMPDIR or --work names one" in ended.err
+    assert list((tmp_path / "tmp").iterdir()) == []
+    ended = place.preheat(*words, "--work", "w")
+    assert ended.code == exits.REFUSED
+    assert f"--work: {place.folder}/w cannot be laid out: No space left on device" in ended.err
+    monkeypatch.setattr(sources, "write_toolkit", refuse(errno.EACCES))
+    assert place.preheat(*words, "--work", "w").code == exits.USAGE
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "mkdtemp", refuse(errno.ENOSPC))
+        ended = place.preheat(*words)
+    assert ended.code == exits.REFUSED
+    assert "no temporary folder can be made: No space left on device" in ended.err
+
+
+def refuse(number: int) -> Callable[..., None]:
+    def act(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return act
+
+
+def test_a_work_folder_that_pythonpath_cannot_name_is_refused(
+    place: Place, finished: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("compile", "-f", "cm.yaml", "--store", "store", "--python", finished)
+    ended = place.preheat(*words, "--work", "a:b")
+    assert (ended.code, ended.out) == (exits.USAGE, "")
+    assert f"--work: PYTHONPATH cannot name {place.folder}/a:b" in ended.err
+    (tmp_path / "t:p").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path / "t:p"))
+        ended = place.preheat(*words)
+    assert (ended.code, ended.out) == (exits.USAGE, "")
+    assert f"TMPDIR: PYTHONPATH cannot name {tmp_path}/t:p" in ended.err
 
 
 def test_what_could_not_be_published_is_kept_and_published_by_another_run(place: Place, finished: str) -> None:
