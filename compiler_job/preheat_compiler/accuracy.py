@@ -11,11 +11,11 @@ import copy
 import math
 from typing import TYPE_CHECKING, Any
 
+from preheat_compiler.faults import describe
 from preheat_compiler.inputs import Sizes, build_call
 from preheat_compiler.progress import say
 from preheat_compiler.report import decimal
 from preheat_runtime.compare import difference
-from preheat_runtime.hook import in_words
 from preheat_runtime.memory import memory_available
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def against_reference(
                     )
     except Exception as error:
         # Whatever a module's own code raises when its weights are of another type.
-        words = " ".join(in_words(error).split())[:300]
+        words = describe(error, limit=300)
         say(f"no reference to compare with: {words}")
         report.note("reference", why=words)
 
@@ -83,7 +83,7 @@ def own_error(module: torch.nn.Module, call: Call, eager: Any) -> float | None:
         ]
         seen = difference(pytree.tree_unflatten(alike, spec), eager).maximum
     except Exception as error:  # as above
-        say(f"no reference to compare with: {in_words(error)}"[:300])
+        say(f"no reference to compare with: {describe(error, limit=300)}")
         return None
     return seen if math.isfinite(seen) else None
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import argparse
 import gc
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from preheat_compiler import features
-from preheat_compiler.faults import common_reason
+from preheat_compiler.faults import common_reason, print_traceback
 from preheat_compiler.processes import EXIT_DISK_FULL
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
         if not features.tell(work / features.FILE):
             return 0
     except OSError as error:
-        traceback.print_exc()
+        print_traceback()
         return EXIT_DISK_FULL if common_reason(error) == "DiskFull" else 1
     from preheat_compiler import target
 

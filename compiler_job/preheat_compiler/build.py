@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from preheat_compiler import package
-from preheat_compiler.faults import common_reason, failed, redact
+from preheat_compiler.faults import common_reason, failed
 from preheat_compiler.inputs import build_call, dynamic_shapes, narrowed, pick_sizes, traceable
 from preheat_compiler.prove import SEEDS
+from preheat_compiler.redaction import redact
 from preheat_compiler.stages import compile_stages
 from preheat_compiler.tuning import tuned_within
 from preheat_compiler.verdict import TargetError
@@ -109,6 +110,6 @@ def _package_failed(error: package.PackageError) -> TargetError:
 
 def words(error: package.PackageError) -> str:
     """The error in a line, with the user's file and line, without secrets."""
-    text = " ".join(str(error).split())
+    text = " ".join(redact(str(error)).split())
     text = f"{text[:500]} ..." if len(text) > 500 else text
     return redact(f"{type(error).__name__}: {text}{f' ({error.where})' if error.where else ''}")

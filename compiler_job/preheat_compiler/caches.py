@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import processes
-from preheat_compiler.faults import common_reason, describe, redact
+from preheat_compiler.faults import common_reason, describe, print_traceback
 from preheat_compiler.graphs import Graphs
 from preheat_compiler.measure import Speed
+from preheat_compiler.redaction import redact
 from preheat_runtime.compare import Difference
 from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment
 from preheat_runtime.fingerprint import needed_isa
@@ -111,9 +112,7 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     try:
         seen = _fill(options)
     except Exception as error:
-        import traceback
-
-        traceback.print_exc()
+        print_traceback()
         seen = {"reason": _reason(error), "message": redact(describe(error))}
     options.answer.write_text(json.dumps(seen), encoding="utf-8")
     return 0

@@ -17,16 +17,16 @@ import platform
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import features, processes
-from preheat_compiler.faults import REMEDIES, describe, redact
+from preheat_compiler.faults import REMEDIES, describe, print_traceback
 from preheat_compiler.fields import RequestError
 from preheat_compiler.ledger import Ledger
 from preheat_compiler.processes import EXIT_DISK_FULL, SCRATCH
-from preheat_compiler.progress import TERMINATION_LOG, Termination, say
+from preheat_compiler.progress import TERMINATION_LOG, Termination, complain, say
+from preheat_compiler.redaction import printable, redact
 from preheat_compiler.report import Report, write_atomically
 from preheat_compiler.request import Request, read_request
 from preheat_compiler.verdict import TargetResult
@@ -71,7 +71,7 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
         # What was killed may do better next time; nothing else would.
         return _fault(termination, EXIT_KILLED if error.reason == "Killed" else EXIT_TORCH, error.reason, str(error))
     except Exception as error:
-        traceback.print_exc()
+        print_traceback()
         return _fault(termination, EXIT_INTERNAL, "Internal", f"the compile driver failed: {describe(error)}")
     return EXIT_DONE
 
@@ -108,7 +108,7 @@ def _compile_all(request: Request, request_file: Path, out: Path, launcher: Path
     results = [ledger.result(*target) for target in request.targets]
     content = {
         "formatVersion": 1,
-        "imagePythonPath": os.environ.get("PYTHONPATH") or None,
+        "imagePythonPath": printable(os.environ.get("PYTHONPATH", "")) or None,
         "python": platform.python_version(),
         "targets": [result.to_json() for result in results if result is not None],
     }
@@ -204,8 +204,7 @@ def target_environment(work: Path) -> dict[str, str]:
 
 
 def _fault(termination: Termination, code: int, reason: str, message: str) -> int:
-    message = redact(message)
-    print(f"preheat: {reason}: {message}", file=sys.stderr, flush=True)  # noqa: T201
+    complain(f"{reason}: {message}")
     termination.fault(reason, message)
     return code
 

@@ -7,22 +7,16 @@ exception, the user's own file and line, and the remedy; and it must not hold se
 from __future__ import annotations
 
 import errno
-import os
 import re
+import sys
 import sysconfig
 import traceback
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from preheat_compiler.redaction import printable, redact
 from preheat_compiler.verdict import TargetError
 from preheat_runtime.hook import words_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|(^|_)KEY($|_)|APIKEY|DSN", re.IGNORECASE)
-_URL_USER = re.compile(r"(?<=://)[^/\s:@]+(:[^/\s@]*)?@")
-_URL_QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\")]+")
 
 #: What torch, allocators and compilers say when memory is out.
 _MEMORY = re.compile(
@@ -69,12 +63,13 @@ def failed(reason: str, doing: str, error: BaseException, *, remedy: str) -> Tar
 
 
 def describe(error: BaseException, *, limit: int = 700) -> str:
-    """`ImportError: no module named x (model.py:3)`: the exception, and where in the user's code it came from."""
-    text = " ".join(words_of(error).split())
+    """`ImportError: no module named x (model.py:3)`: the exception, and where in the user's code it came from; no secrets."""
+    # Before anything is folded or cut: of what is left then a secret can no longer be told for sure.
+    text = " ".join(redact(words_of(error)).split())
     if len(text) > limit:
         text = f"{text[:limit].rstrip()} ..."
     where = user_frame(error)
-    return f"{type(error).__name__}{': ' if text else ''}{text}{f' ({where})' if where else ''}"
+    return printable(f"{type(error).__name__}{': ' if text else ''}{text}{f' ({where})' if where else ''}")
 
 
 def user_frame(error: BaseException) -> str | None:
@@ -92,14 +87,10 @@ def user_frame(error: BaseException) -> str | None:
     return f"{_short(best[0][0])}:{best[0][1]}" if best else None
 
 
-def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """`text` without users and queries of URLs, and without the values of environment variables that look secret."""
-    text = _URL_USER.sub("", text)
-    text = _URL_QUERY.sub(r"\1", text)
-    for name, value in (os.environ if environment is None else environment).items():
-        if len(value) >= 6 and _SECRET_NAME.search(name):
-            text = text.replace(value, f"<{name}>")
-    return text
+def print_traceback() -> None:
+    """The exception that is being handled, into the log, where whoever sees the pod can read it, so without secrets."""
+    with suppress(OSError, ValueError):  # nobody reads it any more
+        print(redact(traceback.format_exc()), end="", file=sys.stderr, flush=True)  # noqa: T201
 
 
 _OURS = str(Path(__file__).resolve().parent)

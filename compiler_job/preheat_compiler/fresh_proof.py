@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import processes
-from preheat_compiler.faults import redact
 from preheat_compiler.intervals import median
 from preheat_compiler.layout import compiler_runs, lay_out, shims
 from preheat_compiler.memory import MemoryGrowth, Peak, growth
 from preheat_compiler.prove import last_words, pod_environment, said_by_runtime
+from preheat_compiler.redaction import redact
 from preheat_compiler.verdict import TargetError
 from preheat_runtime import variables
 from preheat_runtime.compare import Difference
@@ -225,8 +225,8 @@ class FreshProof:
                 raise TargetError(
                     "Timeout", "a fresh process did not answer in time. Raise spec.compile.timeoutSeconds."
                 ) from None
-            words = redact(f"a fresh process that loads the model {ended.how}: {last_words(said)}")
-            raise TargetError("ProofFailed", words) from None
+            words = last_words(redact(said))
+            raise TargetError("ProofFailed", f"a fresh process that loads the model {ended.how}: {words}") from None
         return seen, compiler_runs(log)
 
 

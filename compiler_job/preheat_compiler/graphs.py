@@ -10,7 +10,8 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from preheat_compiler.faults import describe, redact
+from preheat_compiler.faults import describe
+from preheat_compiler.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,17 +105,17 @@ def explain(module: torch.nn.Module, call: Call) -> tuple[int, tuple[Break, ...]
 
 
 def _reason(text: str) -> str:
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "unknown")
-    return redact(re.sub(r"\s+", " ", line)[:300])
+    line = next((line.strip() for line in redact(text).splitlines() if line.strip()), "unknown")
+    return re.sub(r"\s+", " ", line)[:300]
 
 
 def _break(seen: Any) -> Break:
-    lines = [line.strip() for line in str(seen.reason).splitlines() if line.strip()]
+    lines = [line.strip() for line in redact(str(seen.reason)).splitlines() if line.strip()]
     hints = [line.removeprefix("Hint:").strip() for line in lines if line.startswith("Hint:")]
     known = next((text for start, text in _REMEDIES.items() if lines and lines[0].startswith(start)), None)
     stack = list(seen.user_stack or ())
     return Break(
         reason=_reason(str(seen.reason)),
         where=f"{stack[-1].filename}:{stack[-1].lineno}" if stack else "",
-        remedy=redact(known or (hints[0][:300] if hints else _PLAIN)),
+        remedy=known or (hints[0][:300] if hints else _PLAIN),
     )

@@ -17,11 +17,11 @@ from preheat_compiler import package
 from preheat_compiler.accuracy import against_reference
 from preheat_compiler.caches import CachesError, compile_caches
 from preheat_compiler.decide import Decision, decide, nothing_compiled
-from preheat_compiler.faults import redact
 from preheat_compiler.fresh_proof import FreshProof
 from preheat_compiler.graphs import ONE_GRAPH
 from preheat_compiler.model import find_module, load_factory
 from preheat_compiler.prove import SEEDS, against_eager
+from preheat_compiler.redaction import redact
 from preheat_compiler.speed import speed_of
 from preheat_compiler.submodules import where_time_goes
 from preheat_compiler.verdict import TargetError

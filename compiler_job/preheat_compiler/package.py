@@ -56,6 +56,7 @@ from .package_graph import check_bindable, draws, inspect_graph, output_plan, wi
 from .package_objects import room_for_two, wrapper_beside_kernels
 from .package_proof import floating, randomise_, shuffle_
 from .package_ranges import fixed_range
+from .redaction import redact
 from .stages import EXPORT, counted
 
 if TYPE_CHECKING:
@@ -392,5 +393,6 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _first_lines(error: BaseException) -> str:
-    lines = [line.strip() for line in words_of(error).splitlines() if line.strip()]
+    # What is cut here cannot be redacted any more.
+    lines = [line.strip() for line in redact(words_of(error)).splitlines() if line.strip()]
     return " ".join(lines[:3])[:600] or type(error).__name__

@@ -7,11 +7,18 @@ Job goes; and a Job that compiles for an hour in silence looks like one that han
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from preheat_compiler.redaction import redact
 from preheat_compiler.verdict import shorten
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 #: Where Kubernetes reads the termination message from, and how much of it.
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -19,8 +26,29 @@ TERMINATION_LIMIT = 4096
 
 
 def say(text: str) -> None:
-    """One line on stdout, with the time of day in UTC."""
-    print(f"{time.strftime('%H:%M:%S', time.gmtime())} preheat: {text}", flush=True)  # noqa: T201
+    """One line on stdout, with the time of day in UTC, and without secrets. Never raises: nothing depends on who reads it."""
+    _write_line(sys.stdout, f"{time.strftime('%H:%M:%S', time.gmtime())} preheat: {redact(text)}")
+
+
+def complain(text: str) -> None:
+    """One line on stderr, likewise."""
+    _write_line(sys.stderr, f"preheat: {redact(text)}")
+
+
+def _write_line(stream: TextIO | None, line: str) -> None:
+    if stream is None:  # closed before we were started
+        return
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        # The stream's own way with what it cannot hold is to raise; it is the user's code's, too, and stays as in a pod.
+        stream.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        stream.flush()
+    except (OSError, ValueError):
+        # Its reader is gone. What was not written would be tried again at the end, and make that a failure.
+        with suppress(OSError, ValueError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
 
 
 class Termination:
@@ -38,7 +66,7 @@ class Termination:
 
     def fault(self, reason: str, message: str) -> None:
         """The whole Job ends without verdicts."""
-        self._write({"v": 1, "reason": reason, "message": shorten(message)})
+        self._write({"v": 1, "reason": reason, "message": shorten(redact(message))})
 
     def _write(self, message: dict[str, object]) -> None:
         text = json.dumps(message, separators=(",", ":"))
@@ -49,4 +77,4 @@ class Termination:
             # In place: the file is a mount of its own, which a rename could not replace.
             self._path.write_text(text, encoding="ascii")
         except OSError as error:
-            print(f"preheat: no termination message: {error}", file=sys.stderr)  # noqa: T201
+            complain(f"no termination message: {error}")

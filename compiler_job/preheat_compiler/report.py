@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from preheat_compiler.intervals import median
 from preheat_compiler.progress import say
+from preheat_compiler.redaction import printable, redact, redacted, redactor
 from preheat_runtime.processors import processors
 
 if TYPE_CHECKING:
@@ -147,11 +148,11 @@ class Report:
             "formatVersion": 1,
             "hardware": hardware,
             **{key: value for key, value in result.to_json().items() if key not in {"directory", "files"}},
-            "message": result.message,
+            "message": redact(result.message),
             "asked": self.asked,
             "stages": self._stages,
-            **self._content,
-            "environment": environment(),
+            **redacted(self._content, redactor()),
+            "environment": redacted(environment(), printable),
         }
         text = json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False)
         write_atomically(folder / FILE, text + "\n")
@@ -171,7 +172,7 @@ def environment() -> dict[str, Any]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write `text` so that `path` is either the old file or the whole new one."""
+    """Write `text` so that `path` is either the old file or the whole new one. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from preheat_compiler.faults import describe
 from preheat_compiler.inputs import build_call
 from preheat_compiler.progress import say
 from preheat_compiler.report import decimal
-from preheat_runtime.hook import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ def where_time_goes(
             look(run, call, device, seconds, sizes.name, report)
         except Exception as error:
             # What was measured stands without it.
-            words = " ".join(in_words(error).split())[:300]
+            words = describe(error, limit=300)
             say(f"where {kind} spends its time is not known: {words}")
             report.note("submodules", kind=kind, inputs=sizes.name, why=words)
 

@@ -10,7 +10,6 @@ import argparse
 import json
 import shutil
 import time
-import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from preheat_compiler import carry, package
 from preheat_compiler.build import build, building, describe_module, example_call, words
 from preheat_compiler.decide import Decision, allowed_error
-from preheat_compiler.faults import common_reason, describe, failed, redact
+from preheat_compiler.faults import common_reason, describe, failed, print_traceback
 from preheat_compiler.inputs import Sizes, build_call, dtypes_of, narrowed, pick_sizes, traceable
 from preheat_compiler.judge import as_package, load, through_caches
 from preheat_compiler.levers import as_served, levers_of
@@ -26,6 +25,7 @@ from preheat_compiler.model import device_of
 from preheat_compiler.processes import EXIT_DISK_FULL, SCRATCH
 from preheat_compiler.progress import say
 from preheat_compiler.prove import SEEDS
+from preheat_compiler.redaction import redact
 from preheat_compiler.regions import Seen, build_regions, watch
 from preheat_compiler.report import FILE as REPORT_FILE
 from preheat_compiler.report import Report, write_atomically
@@ -83,7 +83,7 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     try:
         write_atomically(work.folder / "verdict.json", json.dumps(record))
     except OSError as error:
-        traceback.print_exc()
+        print_traceback()
         return EXIT_DISK_FULL if common_reason(error) == "DiskFull" else 1
     return 0
 
@@ -96,7 +96,7 @@ def compile_target(work: Work) -> TargetResult:
     except TargetError as error:
         return _failed(work, error.reason, str(error))
     except Exception as error:
-        traceback.print_exc()
+        print_traceback()
         reason = common_reason(error)
         words = describe(error)
         return _failed(work, reason or "Internal", words if reason else f"the compile driver failed: {words}")

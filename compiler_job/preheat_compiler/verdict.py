@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from preheat_compiler.redaction import redact
 from preheat_runtime.manifest import MAX_MESSAGE_CHARACTERS, REASONS
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class TargetResult:
             "bucket": self.bucket,
             "verdict": self.verdict,
             "reason": self.reason,
-            "message": shorten(self.message),
+            "message": shorten(redact(self.message)),
             "tier": self.tier,
             "requestKey": self.request_key,
             "fingerprint": dict(self.fingerprint) if self.fingerprint is not None else None,
