@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from preheat_compiler import features, processes
+from preheat_compiler import features, ingredients, processes
 from preheat_compiler.faults import REMEDIES, describe, print_traceback
 from preheat_compiler.fields import RequestError
 from preheat_compiler.ledger import Ledger
@@ -53,6 +53,9 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     parser.add_argument(
         "--termination-log", type=Path, default=TERMINATION_LOG, help="where the container's last words go"
     )
+    parser.add_argument(
+        "--attended", action="store_true", help="a person has asked for this run: what is Failed is tried again"
+    )
     options = parser.parse_args(argv)
     termination = Termination(options.termination_log)
     signal.signal(signal.SIGTERM, _stop)
@@ -64,7 +67,8 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
             termination.running(None, [])
             return EXIT_DONE
         request = read_request(options.request)
-        _compile_all(request, options.request.resolve(), options.out.resolve(), Path(launcher), termination)
+        ledger = Ledger(options.out.resolve(), request, around=ingredients.around(), attended=options.attended)
+        _compile_all(ledger, request, options.request.resolve(), options.out.resolve(), Path(launcher), termination)
     except RequestError as error:
         return _fault(termination, EXIT_REQUEST, "Internal", str(error))
     except _TorchError as error:
@@ -85,10 +89,12 @@ def time_limit(left: float, waiting: int) -> float:
     return max(left, 0.0) * (1 - 0.5 * (waiting - 1) / waiting)
 
 
-def _compile_all(request: Request, request_file: Path, out: Path, launcher: Path, termination: Termination) -> None:
+def _compile_all(
+    ledger: Ledger, request: Request, request_file: Path, out: Path, launcher: Path, termination: Termination
+) -> None:
     deadline = time.monotonic() + request.timeout_seconds
-    ledger = Ledger(out, request)
-    waiting = [target for target in request.targets if ledger.result(*target) is None]
+    results = {target: ledger.result(*target) for target in request.targets}
+    waiting = [target for target in request.targets if results[target] is None]
     done = [f"{module}/{bucket}" for module, bucket in request.targets if (module, bucket) not in waiting]
     termination.running(None, done)
     if done:
@@ -103,14 +109,13 @@ def _compile_all(request: Request, request_file: Path, out: Path, launcher: Path
             say(f"{name}: target {len(done) + 1} of {len(request.targets)}, at most {limit:.0f} s")
             result = _compile_one(ledger, request, request_file, launcher, module, bucket, limit, first=not done)
         say(f"{name}: {result.verdict} ({result.reason}): {result.message}")
-        waiting.pop(0)
+        results[waiting.pop(0)] = result
         done.append(name)
-    results = [ledger.result(*target) for target in request.targets]
     content = {
         "formatVersion": 1,
         "imagePythonPath": printable(os.environ.get("PYTHONPATH", "")) or None,
         "python": platform.python_version(),
-        "targets": [result.to_json() for result in results if result is not None],
+        "targets": [result.to_json() for result in results.values() if result is not None],
     }
     write_atomically(out / "result.json", json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     ledger.clean()
@@ -149,7 +154,11 @@ def _compile_one(
     work = ledger.begin(module, bucket)
     arguments = ["--request", str(request_file), "--work", str(work), "--module", module, "--bucket", bucket]
     arguments += ["--seconds", f"{limit:.1f}"]
-    ended = processes.run(launcher, "target", arguments, seconds=limit, environment=target_environment(work))
+    try:
+        ended = processes.run(launcher, "target", arguments, seconds=limit, environment=target_environment(work))
+    except (SystemExit, KeyboardInterrupt):
+        ledger.stopped(module, bucket)
+        raise
     _check_torch(work, ended, first=first)
     result = ledger.verdict(module, bucket)
     if result is None:

@@ -82,7 +82,7 @@ def user_frame(error: BaseException) -> str | None:
         return f"{_short(error.filename)}:{error.lineno}"
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     foreign = [frame for frame in frames if not frame[0].startswith("<") and not _within(frame[0], _OURS)]
-    own = [frame for frame in foreign if not _is_library(frame[0])]
+    own = [frame for frame in foreign if not is_library(frame[0])]
     best = (own or foreign)[-1:]
     return f"{_short(best[0][0])}:{best[0][1]}" if best else None
 
@@ -93,13 +93,14 @@ def print_traceback() -> None:
         print(redact(traceback.format_exc()), end="", file=sys.stderr, flush=True)  # noqa: T201
 
 
-_OURS = str(Path(__file__).resolve().parent)
-
-
-def _is_library(file: str) -> bool:
+def is_library(file: str) -> bool:
+    """Whether a file is of the standard library or lies in site-packages."""
     if "/site-packages/" in file or "/dist-packages/" in file:
         return True
     return any(_within(file, sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
+
+
+_OURS = str(Path(__file__).resolve().parent)
 
 
 def _within(file: str, folder: str) -> bool:

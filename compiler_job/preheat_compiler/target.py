@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from preheat_compiler import carry, package
+from preheat_compiler import carry, ingredients, package
 from preheat_compiler.build import build, building, describe_module, example_call, words
 from preheat_compiler.decide import Decision, allowed_error
 from preheat_compiler.faults import common_reason, describe, failed, print_traceback
@@ -81,6 +81,8 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     files = [path.relative_to(work.artifact).as_posix() for path in work.artifact.rglob("*") if path.is_file()]
     record = {**result.to_json(), "files": sorted(files)}
     try:
+        # What was imported later, too; as it was first, where it was changed meanwhile.
+        write_atomically(work.folder / ingredients.FILE, json.dumps({**ingredients.imported(), **work.sources}))
         write_atomically(work.folder / "verdict.json", json.dumps(record))
     except OSError as error:
         print_traceback()
@@ -110,6 +112,7 @@ def _decide(work: Work) -> Decision:
 
     with torch.no_grad():
         module = load(work, "loading the model")
+    work.sources = ingredients.imported()
     work.device = device_of(module)
     with as_served(work.levers, work.device):
         return _decide_on(work, module)

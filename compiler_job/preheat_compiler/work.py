@@ -44,6 +44,8 @@ class Work:
     figures: dict[str, str] = field(default_factory=dict)
     tier: str | None = None
     narrowing: str = ""
+    #: Of what the code came from, as it was when it was first imported: see `ingredients`.
+    sources: dict[str, str] = field(default_factory=dict)
 
     @property
     def artifact(self) -> Path:

@@ -82,7 +82,7 @@ class _Stop:
 def _command(folder: Path, python: str | None) -> list[str]:
     toolkit = folder / "toolkit"
     arguments = ["--request", str(folder / "request.json"), "--out", str(folder / "out")]
-    arguments += ["--termination-log", str(folder / _TERMINATION)]
+    arguments += ["--termination-log", str(folder / _TERMINATION), "--attended"]
     if python is None:
         return ["/bin/sh", str(toolkit / "compile.sh"), *arguments]
     found = shutil.which(python)

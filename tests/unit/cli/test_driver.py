@@ -59,6 +59,13 @@ def test_each_end_has_its_words_and_its_code(
     assert str(error).endswith(words)
 
 
+def test_the_driver_knows_that_a_person_has_asked(tmp_path: Path) -> None:
+    (tmp_path / "toolkit").mkdir()
+    (tmp_path / "toolkit" / "compile.sh").write_text(f"echo \"$@\" > '{tmp_path}/arguments'\n")
+    driver.run(tmp_path, python=None)
+    assert "--attended" in (tmp_path / "arguments").read_text().split()
+
+
 def test_what_did_not_end_badly_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "toolkit").mkdir()
     (tmp_path / "toolkit" / "compile.sh").write_text("exit 0\n")

@@ -60,6 +60,10 @@ def main(argv, *, launcher):
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
         pathlib.Path("child").write_text(str(child.pid))
         time.sleep(300)
+    if bucket == "theirs":
+        import theirs
+        from preheat_compiler import ingredients
+        (work / "sources.json").write_text(json.dumps(ingredients.imported()))
     (work / "artifact" / "model.so").write_text(os.environ["TMPDIR"])
     (work / "artifact" / "model.so").chmod(0o600)
     verdict = {"module": "main", "bucket": bucket, "verdict": "Kept", "reason": "Faster", "message": "", "tier": "package",
@@ -188,19 +192,20 @@ def test_a_target_whose_files_are_lost_is_compiled_again(toolkit: Path, tmp_path
 
 def test_told_to_stop_it_says_what_was_running_and_goes_on_later(toolkit: Path, tmp_path: Path) -> None:
     ask(tmp_path, "one", "hang")
-    for turn in (1, 2):
+    # As often as one is told to stop: it says nothing of the target. Killed twice, it is not begun again.
+    for how in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
         process = toolkits.start(toolkit, tmp_path)
         wait_for(tmp_path / "child")
         child = int((tmp_path / "child").read_text())
-        if turn == 1:
-            process.terminate()
+        group = os.getpgid(child)
+        process.send_signal(how)
+        if how == signal.SIGTERM:
             assert process.wait(60) == 143
             assert gone(child)
         else:
             # As the kernel does to all of a container that is out of memory.
-            process.kill()
             process.wait()
-            os.killpg(os.getpgid(child), signal.SIGKILL)
+            os.killpg(group, signal.SIGKILL)
         process.communicate()
         assert termination(tmp_path) == {"v": 1, "running": "main/hang", "done": ["main/one"]}
         assert not (tmp_path / "out/main/hang").exists(), "nothing of it is half kept"
@@ -208,8 +213,44 @@ def test_told_to_stop_it_says_what_was_running_and_goes_on_later(toolkit: Path, 
         (tmp_path / "child").unlink()
     code, _ = toolkits.run(toolkit, tmp_path)
     assert code == 0
-    assert ran(tmp_path) == ["one", "hang", "hang"]
+    assert ran(tmp_path) == ["one", *["hang"] * 5]
     assert (results(tmp_path)["hang"]["verdict"], results(tmp_path)["hang"]["reason"]) == ("Failed", "Killed")
+
+
+def test_what_a_person_starts_again_is_not_condemned_by_what_was(toolkit: Path, tmp_path: Path) -> None:
+    ask(tmp_path, "one", "crash", "hang")
+    for _ in range(3):
+        process = toolkits.start(toolkit, tmp_path, "--attended")
+        wait_for(tmp_path / "child")
+        process.kill()
+        process.wait()
+        os.killpg(os.getpgid(int((tmp_path / "child").read_text())), signal.SIGKILL)
+        process.communicate()
+        (tmp_path / "child").unlink()
+    assert ran(tmp_path) == ["one", *["crash", "hang"] * 3], "what is Failed is tried again, what is Kept is not"
+    ask(tmp_path, "one", "crash", "hang", timeout=8)
+    assert toolkits.run(toolkit, tmp_path, "--attended")[0] == 0
+    found = results(tmp_path)
+    assert {name: target["reason"] for name, target in found.items()} == {
+        "one": "Faster", "crash": "CompileFailed", "hang": "Timeout",
+    }  # fmt: skip
+
+
+def test_a_verdict_on_other_code_is_none(toolkit: Path, tmp_path: Path) -> None:
+    (tmp_path / "theirs.py").write_text("size = 1\n")
+    ask(tmp_path, "theirs", "one")
+    for _ in range(2):
+        assert toolkits.run(toolkit, tmp_path)[0] == 0
+    assert ran(tmp_path) == ["theirs", "one"]
+    (tmp_path / "theirs.py").write_text("size = 2\n")
+    for _ in range(2):
+        assert toolkits.run(toolkit, tmp_path)[0] == 0
+    assert ran(tmp_path) == ["theirs", "one", "theirs"]
+    # Another version of a package concerns all.
+    (tmp_path / "packages" / "torch-9.dist-info").mkdir(parents=True)
+    for _ in range(2):
+        assert toolkits.run(toolkit, tmp_path, PYTHONPATH=str(tmp_path / "packages"))[0] == 0
+    assert ran(tmp_path) == ["theirs", "one", "theirs", "theirs", "one"]
 
 
 def test_the_images_python_path_is_recorded(toolkit: Path, tmp_path: Path) -> None:

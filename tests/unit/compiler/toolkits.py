@@ -27,18 +27,18 @@ def make(folder: Path, **roles: str) -> Path:
     return folder
 
 
-def start(toolkit: Path, directory: Path, **environment: str) -> subprocess.Popen[str]:
+def start(toolkit: Path, directory: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     """The driver on `request.json` of `directory`, with an image's PYTHONPATH only where one is given."""
     around = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, str(toolkit / "compile.py"), "--request", "request.json", "--out", "out"]
     return subprocess.Popen(
-        [*command, "--termination-log", "termination"],
+        [*command, "--termination-log", "termination", *arguments],
         cwd=directory, env={**around, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 
 
-def run(toolkit: Path, directory: Path, **environment: str) -> tuple[int, str]:
+def run(toolkit: Path, directory: Path, *arguments: str, **environment: str) -> tuple[int, str]:
     """The driver's exit code and everything it said."""
-    process = start(toolkit, directory, **environment)
+    process = start(toolkit, directory, *arguments, **environment)
     said, _ = process.communicate(timeout=540)
     return process.returncode, said
