@@ -111,7 +111,7 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     options = parser.parse_args(argv)
     try:
         seen = _fill(options)
-    except Exception as error:
+    except BaseException as error:  # also what the model's code raises to end the process
         print_traceback()
         seen = {"reason": _reason(error), "message": redact(describe(error))}
     options.answer.write_text(json.dumps(seen), encoding="utf-8")

@@ -27,7 +27,7 @@ from preheat_compiler.ledger import Ledger
 from preheat_compiler.processes import EXIT_DISK_FULL, SCRATCH
 from preheat_compiler.progress import TERMINATION_LOG, Termination, complain, say
 from preheat_compiler.redaction import printable, redact
-from preheat_compiler.report import Report, write_atomically
+from preheat_compiler.report import LOADING, LOADING_AGAIN, LOADING_TO_BIND, RUNNING, Report, write_atomically
 from preheat_compiler.request import Request, read_request
 from preheat_compiler.verdict import TargetResult
 from preheat_runtime.processors import processors
@@ -37,6 +37,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EXIT_DONE, EXIT_REQUEST, EXIT_TORCH, EXIT_INTERNAL, EXIT_KILLED, EXIT_STOPPED = 0, 64, 65, 66, 137, 143
+
+
+#: Of the stages in which code of the user's runs and hardly any of ours: the reason when it ends the process; what it is; what to do.
+_OF_THE_USER = {
+    **dict.fromkeys(
+        (LOADING, LOADING_AGAIN, LOADING_TO_BIND),
+        (
+            "FactoryFailed",
+            "torch.factory, or what it imports,",
+            "It must return the model and leave the process running, also when it is called again.",
+        ),
+    ),
+    RUNNING: (
+        "InputsRefused",
+        "the model's own code",
+        "It must answer the inputs of the bucket and leave the process running.",
+    ),
+}
 
 
 class _TorchError(Exception):
@@ -191,6 +209,10 @@ def _unfinished(module: str, bucket: str, ended: processes.Ended, stage: str) ->
     elif ended.code < 0:
         reason = "CompileFailed"
         message = f"the process crashed ({ended.how}) {while_}. See the log of container compile."
+    elif stage in _OF_THE_USER:
+        # What is raised there has a verdict; so it was os._exit, or a library's exit.
+        reason, what, must = _OF_THE_USER[stage]
+        message = f"the process {ended.how} while {stage}: {what} ended it. {must}"
     else:
         reason = "Internal"
         message = f"the process {ended.how} {while_} without a verdict. See the log of container compile."

@@ -64,8 +64,8 @@ def _distributions(folder: str) -> list[str]:
 
 
 def _is_ours(file: str) -> bool:
-    # Part of `around`; and where a role was replaced, of no interest.
-    return any(file.startswith(f"{_OURS / package}/") for package in _PACKAGES)
+    # Part of `around`.
+    return file.startswith(f"{_OURS}/")
 
 
 def _digest(file: str | Path) -> str | None:

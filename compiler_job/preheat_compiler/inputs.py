@@ -243,7 +243,7 @@ def _example_call(example: str, *, seed: int, device: str) -> Call:
             sys.modules["numpy"].random.seed(seed)
         try:
             made = make()
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # as of the factory
             raise failed(
                 "InputsRefused", f"calling {example}() of {where}", error, remedy="It must work without arguments."
             ) from error  # fmt: skip

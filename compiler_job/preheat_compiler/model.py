@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler.faults import failed
@@ -27,7 +28,7 @@ def load_factory(factory: str, arguments: Iterable[tuple[str, Any]] = ()) -> Any
     given = dict(arguments)
     try:
         return make(**given)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # also SystemExit, KeyboardInterrupt and what users derive: nobody else raises here
         with_ = f"the torch.arguments {', '.join(given)}" if given else "no arguments"
         raise failed(
             "FactoryFailed", f"calling {factory}() with {with_}", error,
@@ -43,17 +44,22 @@ def find_callable(name: str, field: str, reason: str) -> Callable[..., Any]:
     module_name, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # raised by the user's code, whatever it is
         raise failed(
             reason, f"importing {module_name!r} of {field}", error,
             remedy=f"Check {field} ({_WHERE}) and that importing it needs no network.",
         ) from error  # fmt: skip
     for part in path.split("."):
-        if not hasattr(found, part):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
             raise TargetError(
                 reason, f"{field}: {module_name!r} has no {part!r}{_near(part, dir(found))}. Check {field}."
-            )
-        found = getattr(found, part)
+            ) from None
+        except BaseException as error:  # of a module or a class that makes its attributes when they are asked for
+            raise failed(
+                reason, f"{field}: reading {part!r} of {module_name!r}", error, remedy=f"Check {field}."
+            ) from error  # fmt: skip
     if not callable(found):
         raise TargetError(reason, f"{field}: {name!r} is not callable. Name a function.")
     result: Callable[..., Any] = found
@@ -63,16 +69,23 @@ def find_callable(name: str, field: str, reason: str) -> Callable[..., Any]:
 def find_module(root: Any, path: str) -> torch.nn.Module:
     """The module at the dotted `path` below `root`, in evaluation mode.
 
-    Raises TargetError(ModuleNotFound) with the names that are near what was asked for.
+    Raises TargetError(ModuleNotFound) with the names that are near what was asked for, or with what the user's own code
+    raises on the way; TargetError(FactoryFailed) for a module that cannot be put into evaluation mode.
     """
     import torch
 
     found = root
     walked: list[str] = []
     for part in path.split(".") if path else ():
-        following = _step(found, part)
+        place = ".".join(walked) or "what the factory returns"
+        try:
+            following = _step(found, part)
+        except BaseException as error:  # a property's, for example
+            raise failed(
+                "ModuleNotFound", f"torch.modules[].path {path!r}: reading {part!r} of {place}", error,
+                remedy="It must be readable once torch.factory has returned.",
+            ) from error  # fmt: skip
         if following is None:
-            place = ".".join(walked) or "what the factory returns"
             names = _parts(found)
             raise TargetError(
                 "ModuleNotFound",
@@ -87,7 +100,13 @@ def find_module(root: Any, path: str) -> torch.nn.Module:
             f"torch.modules[].path {path!r} is a {type(found).__name__}, not a torch.nn.Module."
             f" Modules there: {', '.join(_parts(found)[:20]) or 'none'}.",
         )
-    return found.eval()
+    try:
+        return found.eval()
+    except BaseException as error:  # of an eval() or train() of the user's own
+        raise failed(
+            "FactoryFailed", f"putting the module at {path!r} into evaluation mode", error,
+            remedy="What torch.factory returns must be ready to be served.",
+        ) from error  # fmt: skip
 
 
 def device_of(module: torch.nn.Module) -> str:
@@ -106,11 +125,13 @@ def _step(value: Any, part: str) -> Any:
 
 
 def _parts(value: Any) -> list[str]:
-    """Names below `value` that lead to modules."""
+    """Names below `value` that lead to modules; none where the user's own code keeps from looking."""
     import torch
 
     if isinstance(value, torch.nn.Module):
-        return [name for name, _ in value.named_children()]
+        with suppress(Exception):
+            return [name for name, _ in value.named_children()]
+        return []
     if isinstance(value, dict):
         members = {str(name): item for name, item in value.items()}
     elif isinstance(value, (list, tuple)):

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from preheat_runtime.compare import Difference
 
 FILE = "report.json"
+#: Stages in which code of the user's runs; a process that ends there was ended by it.
+LOADING, LOADING_AGAIN, LOADING_TO_BIND = "loading the model", "loading the model again", "loading the model to bind"
+RUNNING = "running eager"
 _MOST_SAMPLES = 200
 
 

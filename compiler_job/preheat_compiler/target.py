@@ -10,6 +10,7 @@ import argparse
 import json
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from preheat_compiler.prove import SEEDS
 from preheat_compiler.redaction import redact
 from preheat_compiler.regions import Seen, build_regions, watch
 from preheat_compiler.report import FILE as REPORT_FILE
-from preheat_compiler.report import Report, write_atomically
+from preheat_compiler.report import LOADING, LOADING_AGAIN, LOADING_TO_BIND, RUNNING, Report, write_atomically
 from preheat_compiler.request import asked_for, read_request, request_key
 from preheat_compiler.verdict import TargetError, TargetResult
 from preheat_compiler.work import Work
@@ -69,6 +70,9 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
         report=Report(target=f"{options.module}/{options.bucket}", stage_file=options.work / "stage"),
     )
     result = compile_target(work)
+    with suppress(OSError):
+        # What goes wrong from here on is not put down to the stage before.
+        (work.folder / "stage").write_text("writing the verdict", encoding="utf-8")
     if result.reason == "DiskFull":
         _make_room(work.folder)
     try:
@@ -97,7 +101,9 @@ def compile_target(work: Work) -> TargetResult:
         decision = _decide(work)
     except TargetError as error:
         return _failed(work, error.reason, str(error))
-    except Exception as error:
+    except (
+        BaseException
+    ) as error:  # only code of the model's raises what is no Exception: nobody interrupts this process
         print_traceback()
         reason = common_reason(error)
         words = describe(error)
@@ -111,7 +117,7 @@ def _decide(work: Work) -> Decision:
     import torch
 
     with torch.no_grad():
-        module = load(work, "loading the model")
+        module = load(work, LOADING)
     work.sources = ingredients.imported()
     work.device = device_of(module)
     with as_served(work.levers, work.device):
@@ -127,7 +133,7 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
     bucket, sizes = work.bucket, pick_sizes(work.bucket)
     why = ""
     seen: tuple[Seen, ...] = ()
-    with report.stage("running eager"):
+    with report.stage(RUNNING):
         _run_eager(work, module, sizes)
         if work.module.regions:
             try:
@@ -139,7 +145,7 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
     if changes:
         # It remembers having run. One that has not is built from, or no pod would know it again.
         del module, held
-        module = load(work, "loading the model again")
+        module = load(work, LOADING_AGAIN)
         if describe_module(work, module) != before:
             why = "the module changes when it runs, and torch.factory returns the same one again"
             before.write(work.described / TARGET_FILE)
@@ -147,7 +153,7 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
         carried = _carried_over(work, module, before, seen, changes=changes)
         if carried is not None:
             return carried
-        module = load(work, "loading the model again")
+        module = load(work, LOADING_AGAIN)
     if not why:
         try:
             with report.stage("building the package"):
@@ -160,7 +166,7 @@ def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
             why = words(error)
     if not why:
         _note_allowed(work)
-        bound = load(work, "loading the model to bind") if changes else module
+        bound = load(work, LOADING_TO_BIND) if changes else module
         try:
             return as_package(work, bound, module, pick_sizes(work.bucket))
         except Mismatch as error:
@@ -200,7 +206,7 @@ def _carried_over(
                 package.check_package(
                     work.artifact, module, example_call(work, work.bucket), levers=work.levers
                 )  # fmt: skip
-            bound = load(work, "loading the model to bind") if changes else module
+            bound = load(work, LOADING_TO_BIND) if changes else module
             decision = as_package(work, bound, module, pick_sizes(work.bucket), proved=True)
         work.figures["sizeBytes"] = former.entry.figures.get("sizeBytes", "0")
         work.figures.pop("compileSeconds", None)
@@ -270,7 +276,7 @@ def _eager(work: Work, module: torch.nn.Module, sizes: Sizes) -> Any:
     call = build_call(work.bucket, sizes, seed=SEEDS[0], device=work.device)
     try:
         return module(*call.args, **call.kwargs)
-    except Exception as error:
+    except BaseException as error:
         at = f" at the {sizes.name} sizes {dict(sizes.by_dim)}" if sizes.by_dim else ""
         raise failed(
             "InputsRefused", f"the model refused the inputs of bucket {work.bucket.name!r}{at}", error,

@@ -54,6 +54,9 @@ def main(argv, *, launcher):
         os.kill(os.getpid(), signal.SIGKILL)
     if bucket == "silent":
         return 3
+    if bucket in {"leaves", "breaks"}:
+        (work / "stage").write_text("loading the model" if bucket == "leaves" else "running eager")
+        os._exit(0)
     if bucket == "full":
         return 75
     if bucket == "hang":
@@ -137,6 +140,16 @@ def test_bad_targets_cost_only_themselves(toolkit: Path, tmp_path: Path) -> None
         f"main/{name}" for name in ("one", "crash", "killed", "silent", "full", "two")
     ]
     assert "running" not in termination(tmp_path)
+
+
+def test_who_ends_the_process_in_the_users_own_code_is_not_us(toolkit: Path, tmp_path: Path) -> None:
+    ask(tmp_path, "leaves", "breaks")
+    assert toolkits.run(toolkit, tmp_path)[0] == 0
+    found = results(tmp_path)
+    assert {name: target["reason"] for name, target in found.items()} == {
+        "leaves": "FactoryFailed", "breaks": "InputsRefused",
+    }  # fmt: skip
+    assert "exited with code 0 while loading the model: torch.factory" in found["leaves"]["message"]
 
 
 def test_every_target_has_temporary_files_of_its_own_and_leaves_none(toolkit: Path, tmp_path: Path) -> None:

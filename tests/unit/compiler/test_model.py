@@ -35,6 +35,26 @@ def raises():
 def leaves():
     raise SystemExit("no weights given")
 
+class Stop(BaseException):
+    pass
+
+def stops():
+    raise Stop("not today")
+
+def interrupts():
+    raise KeyboardInterrupt
+
+class Lazy(type):
+    @property
+    def load(cls):
+        raise RuntimeError("not ready")
+
+class Maker(metaclass=Lazy):
+    pass
+
+def undecodable():
+    raise RuntimeError("no weights at " + b"/models/caf\\xe9.pt".decode("utf-8", "surrogateescape"))
+
 def offline():
     raise urllib.error.URLError("[Errno -3] Temporary failure in name resolution")
 
@@ -99,6 +119,10 @@ def test_whose_field_it_is_decides_the_reason() -> None:
     [
         ("theirs:raises", ("KeyError: 'b'", line('weights["b"]'), "calling theirs:raises() with no arguments")),
         ("theirs:leaves", ("SystemExit: no weights given", line("raise SystemExit"))),
+        ("theirs:stops", ("Stop: not today", line('Stop("not today")'))),
+        ("theirs:interrupts", ("KeyboardInterrupt", line("raise KeyboardInterrupt"))),
+        ("theirs:undecodable", (r"no weights at /models/caf\udce9.pt", line("no weights at"))),
+        ("theirs:Maker.load", ("reading 'load' of 'theirs': RuntimeError: not ready", line('"not ready"'))),
         ("theirs:offline", ("URLError", "name resolution", line("URLError("), "without network")),
     ],
 )
@@ -167,6 +191,27 @@ def test_modules_of_a_pipeline_are_found_by_attribute_key_and_index() -> None:
     assert find_module(made, "steps.1") is made.steps[1]
     assert find_module({"net": made.unet}, "net") is made.unet
     assert not made.unet.training
+
+
+def test_what_the_users_code_raises_on_the_way_to_a_module_is_its_own() -> None:
+    from torch import nn
+
+    class Odd(nn.Module):
+        @property
+        def part(self) -> nn.Module:
+            raise RuntimeError("not ready")
+
+        def train(self, mode: bool = True) -> Odd:
+            raise KeyboardInterrupt("stays as it is") if not mode else RuntimeError
+
+    with pytest.raises(TargetError) as error:
+        find_module(Odd(), "part")
+    assert error.value.reason == "ModuleNotFound"
+    assert "reading 'part' of what the factory returns: RuntimeError: not ready (" in str(error.value)
+    with pytest.raises(TargetError) as error:
+        find_module(Odd(), "")
+    assert error.value.reason == "FactoryFailed"
+    assert "evaluation mode: KeyboardInterrupt: stays as it is" in str(error.value)
 
 
 @pytest.mark.parametrize(
