@@ -5,7 +5,7 @@ whatever happens to the container must leave a termination message that says wha
 does nothing that can go wrong: it imports neither torch nor the user's code, and only starts, waits, and writes down.
 
 Exit codes: 0 every target has a verdict; 64 the request cannot be read; 65 no usable torch; 66 a fault of the driver;
-143 told to stop.
+143 told to stop (129, 130: by its terminal).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from preheat_compiler import features, ingredients, processes
+from preheat_compiler import features, ingredients, parent, processes
 from preheat_compiler.faults import REMEDIES, describe, print_traceback
 from preheat_compiler.fields import RequestError
 from preheat_compiler.ledger import Ledger
@@ -36,7 +36,9 @@ from preheat_runtime.variables import ENV_DISABLE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXIT_DONE, EXIT_REQUEST, EXIT_TORCH, EXIT_INTERNAL, EXIT_KILLED, EXIT_STOPPED = 0, 64, 65, 66, 137, 143
+EXIT_DONE, EXIT_REQUEST, EXIT_TORCH, EXIT_INTERNAL, EXIT_KILLED = 0, 64, 65, 66, 137
+#: To be told to stop; the exit code is 128 and the number.
+_TOLD = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 #: Of the stages in which code of the user's runs and hardly any of ours: the reason when it ends the process; what it is; what to do.
@@ -74,9 +76,14 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     parser.add_argument(
         "--attended", action="store_true", help="a person has asked for this run: what is Failed is tried again"
     )
+    parser.add_argument("--parent", type=int, help="the process that ends us with it; none in a container")
     options = parser.parse_args(argv)
     termination = Termination(options.termination_log)
-    signal.signal(signal.SIGTERM, _stop)
+    for number in _TOLD:
+        if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:  # nohup, a shell's background
+            signal.signal(number, _stop)
+    if options.parent is not None:
+        parent.end_with(options.parent, signal.SIGTERM)
     # `publish` runs as another user than this image's.
     os.umask(0o022)
     try:
@@ -241,6 +248,9 @@ def _fault(termination: Termination, code: int, reason: str, message: str) -> in
 
 
 def _stop(number: int, frame: Any) -> None:
-    del number, frame
+    del frame
+    # A terminal tells all of us, and whoever started us passes it on: nothing is to interrupt the ending of the target.
+    for each in _TOLD:
+        signal.signal(each, signal.SIG_IGN)
     # The termination message stays as it is: it says what was running.
-    sys.exit(EXIT_STOPPED)
+    sys.exit(128 + number)

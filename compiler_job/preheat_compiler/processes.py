@@ -71,13 +71,14 @@ def run(
     """Run the launcher in `role` for at most `seconds`; none of its group is left on return.
 
     Its output goes to this process's own, or to the file `output`. Without `own_group` it stays in this process's
-    group, so that whoever ends us ends it too; then only the process itself is ended here.
+    group, so that whoever ends us ends it too; then only the process itself is ended here. Where we are killed, it ends
+    as well, if the thread that calls this is the main one.
     """
     kills = memory_kills()
     begin = time.monotonic()
     with output.open("wb") if output is not None else nullcontext() as sink:
         process = subprocess.Popen(
-            [sys.executable, str(launcher), role, *arguments],
+            [sys.executable, str(launcher), role, "--parent", str(os.getpid()), *arguments],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=sink,

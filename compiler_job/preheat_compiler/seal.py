@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from preheat_compiler import parent
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -70,6 +72,8 @@ def enter(writable: Path) -> Seal:
                 words.append("it may read what root may, so that a model only root can read is proved too")
         except OSError as error:
             words.append(f"still root: {error.strerror or error}")
+    # It is another user now, with other rights.
+    parent.again()
     return Seal(read_only=read_only, non_root=os.getuid() != 0, words=tuple(words))
 
 

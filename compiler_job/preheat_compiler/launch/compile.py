@@ -58,7 +58,11 @@ def main(argv: list[str]) -> int:
         return driver.main(argv, launcher=os.path.abspath(__file__))  # noqa: PTH100
     import importlib
 
-    return importlib.import_module(f"preheat_compiler.{ROLES[role]}").main(argv[1:], launcher=os.path.abspath(__file__))  # type: ignore[no-any-return]  # noqa: PTH100
+    from preheat_compiler import parent
+
+    arguments = parent.take(argv[1:])
+    module = importlib.import_module(f"preheat_compiler.{ROLES[role]}")
+    return module.main(arguments, launcher=os.path.abspath(__file__))  # type: ignore[no-any-return]  # noqa: PTH100
 
 
 #: Further processes of the driver, by the word that starts them.

@@ -1,13 +1,14 @@
 """Runs the compile driver as a compile Job's container does: a process of the user's Python, in the user's folder.
 
-Its progress goes to standard error. When we are told to stop, so is the driver, and it is waited for: it ends the
-compilers it started, which nobody else knows of.
+Its progress goes to standard error. When we are told to stop, or our terminal goes away, the driver is told to stop and waited
+for: it ends the compilers it started, which nobody else knows of. When we are killed, Linux tells it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _TERMINATION: Final = "termination"
 _OF_THE_PYTHON: Final = frozenset({"TorchMissing", "TorchUnsupported"})
 """Reasons that another Python may be the remedy for; memory and disk may be wanting too."""
+_TOLD: Final = (signal.SIGTERM, signal.SIGHUP)
 _END_SECONDS: Final = 20
 """What the driver may take to end its own processes."""
 
@@ -44,7 +46,7 @@ def run(folder: Path, *, python: str | None) -> None:
         except OSError as error:
             raise CommandError(f"--python: {command[0]} cannot be started: {error.strerror or error}") from None
         stop.process = process
-        if stop.told:  # while it was being started
+        if stop.told is not None:  # while it was being started
             process.terminate()
         try:
             code = process.wait()
@@ -52,29 +54,32 @@ def run(folder: Path, *, python: str | None) -> None:
             # The terminal told the driver as well.
             _end(process)
             raise CommandError("interrupted", code=exits.SIGNALLED + signal.SIGINT) from None
-    if stop.told:
-        raise CommandError("told to stop", code=exits.SIGNALLED + signal.SIGTERM)
+    if stop.told is not None:
+        raise CommandError("told to stop", code=exits.SIGNALLED + stop.told)
     if code != 0:
         raise _failure(folder, code)
 
 
 class _Stop:
-    """Passes a SIGTERM on to `process`, and remembers it."""
+    """Passes a SIGTERM, or the end of the terminal, on to `process` as a SIGTERM, and remembers which."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
-        self.told = False
+        self.told: int | None = None
 
     def __enter__(self) -> _Stop:
-        self._before = signal.signal(signal.SIGTERM, self._pass_on)
+        # Who is started by nohup does not care for the terminal.
+        numbers = [each for each in _TOLD if signal.getsignal(each) != signal.SIG_IGN]
+        self._before = {each: signal.signal(each, self._pass_on) for each in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGTERM, self._before)
+        for number, before in self._before.items():
+            signal.signal(number, before)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        self.told = True
+        del frame
+        self.told = number
         if self.process is not None:
             self.process.terminate()
 
@@ -82,7 +87,7 @@ class _Stop:
 def _command(folder: Path, python: str | None) -> list[str]:
     toolkit = folder / "toolkit"
     arguments = ["--request", str(folder / "request.json"), "--out", str(folder / "out")]
-    arguments += ["--termination-log", str(folder / _TERMINATION), "--attended"]
+    arguments += ["--termination-log", str(folder / _TERMINATION), "--attended", "--parent", str(os.getpid())]
     if python is None:
         return ["/bin/sh", str(toolkit / "compile.sh"), *arguments]
     found = shutil.which(python)

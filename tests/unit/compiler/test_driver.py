@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ def main(argv, *, launcher):
     if bucket == "full":
         return 75
     if bucket == "hang":
+        pathlib.Path("target").write_text(str(os.getpid()))
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
         pathlib.Path("child").write_text(str(child.pid))
         time.sleep(300)
@@ -116,6 +118,13 @@ def gone(pid: int) -> bool:
     except FileNotFoundError:
         return True
     return state == "Z"
+
+
+def until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 60
+    while not gone(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_bad_targets_cost_only_themselves(toolkit: Path, tmp_path: Path) -> None:
@@ -228,6 +237,38 @@ def test_told_to_stop_it_says_what_was_running_and_goes_on_later(toolkit: Path, 
     assert code == 0
     assert ran(tmp_path) == ["one", *["hang"] * 5]
     assert (results(tmp_path)["hang"]["verdict"], results(tmp_path)["hang"]["reason"]) == ("Failed", "Killed")
+
+
+def test_a_target_ends_with_a_driver_that_is_killed(toolkit: Path, tmp_path: Path) -> None:
+    ask(tmp_path, "hang")
+    process = toolkits.start(toolkit, tmp_path)
+    wait_for(tmp_path / "child")
+    group = os.getpgid(int((tmp_path / "child").read_text()))
+    process.kill()
+    process.wait()
+    until_gone(int((tmp_path / "target").read_text()))
+    os.killpg(group, signal.SIGKILL)
+    process.communicate()
+
+
+def test_a_driver_whose_parent_is_gone_already_ends(toolkit: Path, tmp_path: Path) -> None:
+    ask(tmp_path, "one")
+    gone_already = subprocess.Popen(["true"])
+    gone_already.wait()
+    assert toolkits.run(toolkit, tmp_path, "--parent", str(gone_already.pid))[0] == 143
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_a_terminal_tells_it_to_stop_as_well(toolkit: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
+    ask(tmp_path, "hang")
+    process = toolkits.start(toolkit, tmp_path)
+    wait_for(tmp_path / "child")
+    process.send_signal(number)
+    process.terminate()  # whoever started it, who was told too
+    assert process.wait(60) in {code, 143}
+    assert gone(int((tmp_path / "child").read_text()))
+    process.communicate()
 
 
 def test_what_a_person_starts_again_is_not_condemned_by_what_was(toolkit: Path, tmp_path: Path) -> None:
