@@ -18,29 +18,21 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 T = TypeVar("T")
 
 
-class ForkLock:
-    """As `threading.Lock` in a `with` statement."""
+def ForkLock() -> threading.Lock:  # noqa: N802 (in the place of `threading.Lock`)
+    """A `threading.Lock` that is open in a forked child, whoever held it in the parent. It is taken by `with`, and not else.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        _all.add(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._lock.release()
-
-    def renew(self) -> None:
-        """Open it: whoever held it is not in this process."""
-        self._lock = threading.Lock()
+    Python's own, for there is no other that is let go whatever happens: another thread, or a signal handler, may raise an
+    exception in the one that waits here (time limits do so), and Python raises it at the next step of *Python* code. Of a
+    lock whose `__enter__` is written in Python, that is in there, with the lock taken and nobody left to let it go. Of this
+    one it is inside the `with`. (CPython 3.14 has such a gap of its own, until it has the mending of gh-148874.)
+    """
+    lock = threading.Lock()
+    _all.add(lock)
+    return lock
 
 
 class once(Generic[T]):  # noqa: N801 (a decorator)
@@ -98,10 +90,12 @@ class once_property(Generic[T]):  # noqa: N801 (a decorator)
             return held[self._name]
 
 
-def _renew_all() -> None:
+def _open_all() -> None:
+    """In a child: whoever held one is not in this process. Users keep the very lock, so that it is not replaced but opened."""
     for lock in list(_all):
-        lock.renew()
+        # Its public face has nothing for this; `threading` and `logging` themselves do so, since Python 3.9.
+        lock._at_fork_reinit()  # type: ignore[attr-defined]
 
 
-_all: weakref.WeakSet[ForkLock] = weakref.WeakSet()
-os.register_at_fork(after_in_child=_renew_all)
+_all: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_open_all)

@@ -1,18 +1,22 @@
-"""What is made once is made by one thread, also where Python's own caches have no lock, and a fork holds nobody up."""
+"""What is made once is made by one thread, also where Python's own caches have no lock; neither a fork nor a time limit holds
+anybody up."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
+import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from preheat_runtime import locks
-from preheat_runtime.locks import once, once_property
+from preheat_runtime.locks import ForkLock, once, once_property
 from together import THREADS, at_once
 
 if TYPE_CHECKING:
@@ -124,6 +128,61 @@ def test_a_child_that_was_forked_meanwhile_makes_its_own(kind: Callable[[Slow], 
         thread.join(60)
     assert call() == "made"
     assert held.runs == 1
+
+
+class TimeIsUp(Exception):
+    """What some task queues raise in a thread of theirs from another one."""
+
+
+def under_a_lock(make: Callable[[], object]) -> Callable[[], object]:
+    lock = ForkLock()
+
+    def call() -> object:
+        with lock:
+            return make()
+
+    return call
+
+
+@pytest.mark.skipif(sys.version_info[:2] == (3, 14), reason="CPython's own `with` has the gap there: gh-148874")
+@pytest.mark.parametrize("kind", [of_a_function, of_an_object, under_a_lock])
+def test_a_thread_whose_time_is_up_while_it_waits_leaves_no_lock_behind(
+    kind: Callable[[Callable[..., object]], Callable[[], object]],
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+    got: dict[str, object] = {}
+
+    def make(_: object = None) -> object:
+        if not begun.is_set():
+            begun.set()
+            go.wait(60)
+            raise OSError("not now")  # so that the next has to take the lock as well
+        return "made"
+
+    call = kind(make)  # type: ignore[arg-type]
+
+    def ask(name: str) -> None:
+        try:
+            got[name] = call()
+        except Exception as error:
+            got[name] = type(error)
+
+    def started(name: str) -> threading.Thread:
+        thread = threading.Thread(target=ask, args=(name,), daemon=True)
+        thread.start()
+        return thread
+
+    first = started("first")
+    assert begun.wait(60)
+    waiting = started("waiting")
+    time.sleep(0.3)  # by now it waits for the lock
+    raised = ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(waiting.ident or 0), ctypes.py_object(TimeIsUp))
+    assert raised == 1
+    go.set()
+    first.join(60)
+    waiting.join(60)
+    started("later").join(20)
+    assert got == {"first": OSError, "waiting": TimeIsUp, "later": "made"}
 
 
 def test_nothing_is_remembered_by_what_has_no_lock_or_one_that_holds_a_child() -> None:

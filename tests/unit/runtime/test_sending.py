@@ -321,7 +321,7 @@ def test_forking_while_it_is_sent_does_not_hang(environ, monkeypatch):
     sender.send({"n": 1})
     pid = os.fork()
     if pid == 0:
-        opened = sender._lock._lock.acquire(timeout=5)
+        opened = sender._lock.acquire(timeout=5)
         os._exit(0 if opened and sender._thread is None and not sender._waiting else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     let_go.set()
