@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .modes import usual_keys, without_modes
 from .package import ArgumentSpec, CallForm, CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec, tree_type
 
 if TYPE_CHECKING:
@@ -40,19 +41,13 @@ def _plain_keys() -> tuple[Any, ...]:
     Anything else about a tensor that ordinary code must not ignore (lazy conjugation, sparse or quantised storage,
     functorch's and FakeTensor's wrappers) shows as another key.
     """
-    # The first call may itself be in inference mode, on a tensor made before it.
-    with torch.inference_mode(False):
-        ordinary = torch.empty(0)
-    with torch.inference_mode():
-        inference = torch.empty(0)
+    # What is found here holds for all later calls, and the first may itself be in a mode.
+    with without_modes():
+        with torch.inference_mode(False):
+            ordinary = torch.empty(0, device="cpu")
+        with torch.inference_mode():
+            inference = torch.empty(0, device="cpu")
     return _dispatch_keys(ordinary), _dispatch_keys(inference)
-
-
-@functools.lru_cache(maxsize=1)
-def _usual_keys() -> Any:
-    """What a thread that is in no mode includes among the dispatch keys of each call."""
-    keys = torch._C.DispatchKey
-    return torch._C.DispatchKeySet(keys.BackendSelect).add(keys.ADInplaceOrView)
 
 
 def is_wrapped(forward: Callable[..., Any]) -> bool:
@@ -166,7 +161,7 @@ class Matcher:
         pass for an ordinary one in an odd thread: it is made in no such thread. It holds for no tensor that is passed twice.
         """
         as_given = all(map(operator.is_, args, tensors))
-        if args and as_given and not (_included_keys() - _usual_keys()).raw_repr():
+        if args and as_given and not (_included_keys() - usual_keys()).raw_repr():
             check = torch._C._dynamo.guards.TensorGuards(
                 *args, dynamic_dims_sizes=None, dynamic_dims_strides=None
             ).check

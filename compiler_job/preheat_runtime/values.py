@@ -18,6 +18,7 @@ import torch
 
 from .contents import PROXIES
 from .libraries import OF_THE_PROCESS, is_opaque
+from .modes import without_modes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -190,5 +191,10 @@ class ValueDigest:
 
 
 def _bytes_of(value: torch.Tensor) -> bytes:
-    plain = value.detach().resolve_conj().resolve_neg().contiguous()
+    # This is done at each call, whatever modes it is in. Under one of torch's dispatch modes an operator may give a tensor
+    # that has no memory (FakeTensorMode); what is asked of the tensor itself here passes no mode.
+    plain = value
+    if not value.is_contiguous() or value.is_conj() or value.is_neg():
+        with without_modes():
+            plain = value.detach().resolve_conj().resolve_neg().contiguous()
     return ctypes.string_at(plain.data_ptr(), plain.numel() * plain.element_size())

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from preheat_runtime import choosing
+from preheat_runtime import calls, choosing
 
 pytestmark = pytest.mark.torch
 
@@ -47,3 +48,21 @@ def test_calls_that_differ_in_autocast_make_no_changed_module(hot, served, monke
             assert not hot.served(lambda: served(X))
     assert len(described) == 1
     assert "autocast is on" in hot.lines[-1]["reason"]
+
+
+@pytest.mark.parametrize("first", ["a default device", "fake tensors"])
+@torch.no_grad()
+def test_a_first_call_in_a_mode_keeps_no_later_call_from_the_package(hot, nets, first):
+    """Sizes are worked out so before a server begins; what an ordinary tensor is was learned there, for good."""
+    net = nets.trap(seed=3)
+    served = hot(net)
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    calls._plain_keys.cache_clear()
+    try:
+        with torch.device("meta") if first == "a default device" else fake:
+            odd = X if first == "a default device" else fake.from_tensor(X)
+            assert not hot.served(lambda: served(odd))
+        assert hot.served(lambda: served(X))
+        assert torch.allclose(served(X)["y"], net(X)["y"], rtol=1e-4, atol=1e-5)
+    finally:
+        calls._plain_keys.cache_clear()
