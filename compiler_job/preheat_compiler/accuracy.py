@@ -118,6 +118,8 @@ class _NoReference(Exception):
 def _reference(module: torch.nn.Module, device: str) -> tuple[torch.nn.Module, torch.dtype]:
     import torch
 
+    from preheat_runtime.trial import with_a_finaliser
+
     tensors = [each for each in [*module.parameters(), *module.buffers()] if each.is_floating_point()]
     dtypes = {each.dtype for each in tensors}
     if torch.float64 in dtypes:
@@ -130,6 +132,9 @@ def _reference(module: torch.nn.Module, device: str) -> tuple[torch.nn.Module, t
         raise _NoReference(f"it needs {need / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free")
     if any(math.prod(each.shape) and each.is_meta for each in tensors):
         raise _NoReference("the module has tensors without content")
+    kind = with_a_finaliser(module)
+    if kind is not None:
+        raise _NoReference(f"a copy of the module would run {kind.__name__}.__del__ once more")
     return copy.deepcopy(module).to(dtype), dtype
 
 

@@ -8,6 +8,9 @@ attributes, the same weights), and every operator passes a guard that stops the 
 from __future__ import annotations
 
 import copy
+import copyreg
+import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,10 +18,16 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 #: Operators that write to their running statistics when they train, which their schema does not say.
 _TRAIN_QUIETLY = ("batch_norm", "instance_norm")
+#: What a copy takes as it is, whatever it refers to.
+_TAKEN_AS_IT_IS = frozenset({
+    type(None), bool, int, float, complex, str, bytes, range, property, weakref.ref, torch.dtype, torch.device,
+    types.FunctionType, types.BuiltinFunctionType, types.CodeType,
+})  # fmt: skip
+_OF_C = types.WrapperDescriptorType
 
 
 class NotRepeatable(BaseException):
@@ -31,14 +40,53 @@ class Stopped(BaseException):
 
 def twin(module: torch.nn.Module, tensors: Iterable[torch.Tensor]) -> torch.nn.Module:
     """A copy with attributes of its own and these very tensors. Raises NotRepeatable for what cannot be copied."""
+    shared = {id(tensor): tensor for tensor in tensors}
     try:
-        made = copy.deepcopy(module, {id(tensor): tensor for tensor in tensors})
+        kind = with_a_finaliser(module, shared)
+        if kind is not None:
+            raise NotRepeatable(f"the module cannot be copied (the copy would run {kind.__name__}.__del__ once more)")
+        made = copy.deepcopy(module, shared)
     except Exception as error:  # whatever the user's classes raise
         raise NotRepeatable(f"the module cannot be copied ({type(error).__name__})") from error
     own = {id(part) for part in module.modules()}
     if any(id(part) in own for part in made.modules()):
         raise NotRepeatable("the module cannot be copied (a __deepcopy__ of its own gives the same object)")
     return made
+
+
+def with_a_finaliser(module: torch.nn.Module, shared: Iterable[int] = ()) -> type | None:
+    """The class of something that a copy of `module` would hold and that has a `__del__`; None where there is nothing.
+
+    It mostly gives something back: a slot, a file descriptor, what a C library holds. The copy's would give back the original's.
+    What is in `shared` by its id is not copied. Raises what the user's classes raise when they are copied.
+    """
+    seen, rest = set(shared), [module]
+    kept: list[Sequence[Any]] = []  # an id is only valid while its object lives
+    while rest:
+        value: Any = rest.pop()
+        kind = type(value)
+        # What a class copies in its own way is as it wants it.
+        if kind in _TAKEN_AS_IT_IS or id(value) in seen or issubclass(kind, type) or hasattr(kind, "__deepcopy__"):
+            continue
+        seen.add(id(value))
+        parts: Sequence[Any]
+        if kind in (list, tuple):
+            parts = value
+        elif kind is dict:
+            parts = [*value, *value.values()]
+        else:
+            reduce = copyreg.dispatch_table.get(kind)
+            usual = all(getattr(kind, name) is getattr(object, name) for name in ("__reduce_ex__", "__reduce__"))
+            # Those in C, of generators and files, are of what no copy is made of, or close only themselves.
+            if usual and reduce is None and not isinstance(getattr(kind, "__del__", None), _OF_C | None):
+                return kind
+            made = value.__reduce_ex__(4) if reduce is None else reduce(value)  # as copying does
+            items = [] if isinstance(made, str) else [list(each) for each in made[3:5] if each is not None]
+            parts = [*made[:3], *items]
+            kept.append(parts)
+        if not _TAKEN_AS_IT_IS.issuperset(map(type, parts)):
+            rest += parts
+    return None
 
 
 def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], stop: Callable[[], bool]) -> Any:

@@ -126,8 +126,20 @@ class Stubborn(nn.Module):
         return self.inner(x.float())
 
 
+class WithAHandle(nn.Linear):
+    ends = 0
+
+    def __del__(self) -> None:
+        WithAHandle.ends += 1
+
+
 @pytest.mark.parametrize(
-    ("module", "why"), [(Stubborn(), "RuntimeError"), (nn.Linear(64, 8).double(), "float64 itself")]
+    ("module", "why"),
+    [
+        (Stubborn(), "RuntimeError"),
+        (nn.Linear(64, 8).double(), "float64 itself"),
+        (WithAHandle(64, 8), "a copy of the module would run WithAHandle.__del__ once more"),
+    ],
 )
 def test_where_there_is_no_reference_it_says_why(module: nn.Module, why: str) -> None:
     report = Report(target="a/b")
@@ -136,6 +148,7 @@ def test_where_there_is_no_reference_it_says_why(module: nn.Module, why: str) ->
         against_reference(module, module, where, pick_sizes(where), seeds=(1,), device="cpu", report=report)
     (record,) = noted(report, "reference")
     assert why in str(record["why"])
+    assert WithAHandle.ends == 0
 
 
 def test_a_reference_that_does_not_fit_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:

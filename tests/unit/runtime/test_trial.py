@@ -1,6 +1,11 @@
 """Running a module once more: the same answer, and nobody can tell afterwards."""
 
+import functools
+import io
+import logging
 import threading
+from collections import OrderedDict, deque
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -157,6 +162,145 @@ def test_errors_and_what_cannot_be_copied_are_told_without_their_words():
     net.lock = threading.Lock()
     with pytest.raises(NotRepeatable, match="cannot be copied"):
         twin(net, net.parameters())
+
+
+FREE = [0, 1]
+
+
+class Slot:
+    """A handle as of a C library: a number, which is given back when its holder ends."""
+
+    def __init__(self):
+        self.number = FREE.pop()
+
+    def __del__(self):
+        FREE.append(self.number)
+
+    def read(self):
+        return self.number
+
+
+class Plainly(Slot):
+    """As those have it that keep a logger or the like out of their pickles."""
+
+    def __getstate__(self):
+        return dict(self.__dict__)
+
+
+class Slotted:
+    __slots__ = ("slot",)
+
+
+class ModuleWithASlot(Counts):
+    def __init__(self):
+        super().__init__()
+        self.number = FREE.pop()
+
+    def __del__(self):
+        FREE.append(self.number)
+
+
+class ListWithASlot(list):
+    __del__ = ModuleWithASlot.__del__
+
+
+def in_slots():
+    made = Slotted()
+    made.slot = Slot()
+    return made
+
+
+def in_a_list():
+    made = ListWithASlot()
+    made.number = FREE.pop()
+    return made
+
+
+HOLDERS = {
+    "itself": Slot,
+    "with a state of its own": Plainly,
+    "in a list": lambda: [1, (2, [Slot()])],
+    "in a dict": lambda: {"slot": {1: Slot()}},
+    "as a key": lambda: {Slot(): 1},
+    "in a set": lambda: {1, Slot()},
+    "in an OrderedDict": lambda: OrderedDict(slot=Slot()),
+    "in a deque": lambda: deque([Slot()]),
+    "in an object": lambda: SimpleNamespace(inner=SimpleNamespace(slot=Slot())),
+    "in slots": in_slots,
+    "by its method": lambda: Slot().read,
+    "by a partial": lambda: functools.partial(print, Slot()),
+    "a list itself": in_a_list,
+    "a submodule": ModuleWithASlot,
+    "in a submodule": lambda: nn.Sequential(Holding(Slot())),
+}
+
+
+class Holding(Counts):
+    def __init__(self, held):
+        super().__init__()
+        self.held = held
+
+
+@pytest.mark.parametrize("make", HOLDERS.values(), ids=HOLDERS)
+def test_what_gives_something_back_at_its_end_is_not_copied(make):
+    """The copy would give back what the module still uses; of a file descriptor or C's memory that is a double free."""
+    assert sorted(FREE) == [0, 1]
+    net = Holding(make())
+    with pytest.raises(NotRepeatable, match=r"the copy would run \w+\.__del__ once more"):
+        once_more(net, torch.randn(2, 4))
+    assert len(FREE) == 1
+    del net
+    assert sorted(FREE) == [0, 1]
+
+
+class Shared(Slot):
+    def __deepcopy__(self, memo):
+        return self
+
+
+class Anew(Slot):
+    def __reduce__(self):
+        return Anew, ()
+
+
+class Handler(logging.Handler):
+    def __del__(self):
+        raise AssertionError("never ends")
+
+
+@pytest.mark.parametrize("kind", [Shared, Anew])
+def test_what_is_copied_in_its_own_way_is_copied(kind):
+    net = Holding([kind()])
+    other = twin(net, net.parameters())
+    assert (other.held[0] is net.held[0]) == (kind is Shared)
+    assert len(FREE) == (1 if kind is Shared else 0)
+    del other
+    assert len(FREE) == 1
+    del net
+    assert sorted(FREE) == [0, 1]
+
+
+def test_what_a_copy_does_not_hold_may_have_an_end_of_its_own():
+    """A logger is copied as its name, a function with what it closes over as itself, what `compile()` put there not at all."""
+    slot, handler = Slot(), Handler()
+    logger = logging.getLogger("preheat.tests.of.copies")
+    logger.addHandler(handler)
+    try:
+        for innocent in (logger, lambda: slot, io.BytesIO(b"bytes"), iter([1, 2]), Slot):
+            net = Holding([innocent])
+            net._compiled_call_impl = slot.read
+            assert twin(net, net.parameters()).linear.weight is net.linear.weight
+        assert list(net.held) == [Slot]
+    finally:
+        logger.removeHandler(handler)
+        Handler.__del__ = lambda self: None
+    assert len(FREE) == 1
+
+
+def test_items_that_are_given_once_are_not_used_up():
+    net = Holding(iter([1, 2, 3]))
+    assert list(twin(net, net.parameters()).held) == [1, 2, 3]
+    assert list(net.held) == [1, 2, 3]
 
 
 def test_the_modes_of_one_thread_are_entered_in_another():
