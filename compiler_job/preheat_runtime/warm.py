@@ -8,9 +8,12 @@ writable, so each pod works on a copy.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import shutil
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +64,7 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     _set_imported(imported("torch._inductor.config"), isa)
     settle(isa)
+    count_by_thread()
     return None
 
 
@@ -105,17 +109,61 @@ def _copy(candidates: Sequence[Candidate], folder: Path) -> None:
             raise
 
 
+class _Tally(threading.local):
+    """What was compiled in one thread."""
+
+    misses = 0
+
+
+_of_this_thread = _Tally()
+_counted: list[Any] = []
+
+
+def count_by_thread() -> None:
+    """From now on it is known which thread Inductor compiled for; where torch is otherwise than expected, it is not. Never raises.
+
+    torch counts for the whole process, where another thread may be compiling what no cache holds. It gives Inductor one graph
+    at a time, in the thread that asked for it and under a lock of its own: what is counted in there is that thread's.
+    """
+    backend: Any = getattr(torch, "_TorchCompileInductorWrapper", None)
+    real = getattr(backend, "__dict__", {}).get("__call__")
+    if backend in _counted or real is None or not inspect.isfunction(real):
+        return
+    _counted.append(backend)
+
+    @functools.wraps(real)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = _misses_or_nothing()
+        try:
+            return real(self, *args, **kwargs)
+        finally:
+            _of_this_thread.misses += max(0, _misses_or_nothing() - before)
+
+    backend.__call__ = call
+
+
+def _misses_of_all() -> int:
+    # Another thread may be importing it just now: with what is not there yet nothing was compiled.
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return 0 if counters is None else int(counters["inductor"]["fxgraph_cache_miss"])
+
+
+def _misses_or_nothing() -> int:
+    try:
+        return _misses_of_all()
+    except Exception:  # inside torch's compile nothing of ours may raise
+        return 0
+
+
 class HitCounter:
-    """Whether Inductor found what it compiled in its cache, between creation and `missed`."""
+    """Whether Inductor found in its cache what it compiled for this thread, between creation and `missed`."""
 
     def __init__(self) -> None:
         self._before = self._misses()
 
     @staticmethod
     def _misses() -> int:
-        # Another thread may be importing it just now: with what is not there yet nothing was compiled.
-        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-        return 0 if counters is None else int(counters["inductor"]["fxgraph_cache_miss"])
+        return _of_this_thread.misses if _counted else _misses_of_all()
 
     def missed(self) -> int:
         """How many graphs had to be compiled."""

@@ -167,6 +167,42 @@ def test_caches_are_warm_even_after_inductor_was_imported(pod, caches):
     assert (line["outcome"], line["reason"]) == ("warm", "compiler caches"), line
 
 
+def test_what_another_thread_compiles_meanwhile_was_not_missing_in_the_caches(pod, caches):
+    """torch's figures are those of the process."""
+    pod.write((caches, pod.entry(caches, tier="caches")))
+    script = """
+import threading, torch, nets
+from torch import nn
+x, other = torch.randn(4, 16), torch.compile(nn.Sequential(nn.Linear(16, 16), nn.Tanh()).eval())
+net = nets.trap()
+served = torch.compile(net)
+inside, done = threading.Event(), threading.Event()
+
+def another():
+    inside.wait(100)
+    with torch.no_grad():
+        other(x)
+    done.set()
+
+thread = threading.Thread(target=another)
+thread.start()
+fallback = served._preheat_server._fallback_of
+def entered(choice):  # after it has begun to count
+    inside.set()
+    done.wait(200)
+    return fallback(choice)
+served._preheat_server._fallback_of = entered
+with torch.no_grad():
+    assert torch.allclose(served(x)["y"], net(x)["y"], rtol=1e-4, atol=1e-5)
+thread.join()
+counted = torch._dynamo.utils.counters["inductor"]
+print(counted["fxgraph_cache_hit"], counted["fxgraph_cache_miss"])
+"""
+    out, lines = pod.python(script, compiler=True)
+    assert out.split() == ["1", "1"]
+    assert {line["class"]: (line["outcome"], line["reason"]) for line in lines}["Trap"] == ("warm", "compiler caches")
+
+
 def test_caches_filled_for_one_cpu_class_are_a_clean_miss_for_another(pod, caches):
     """torch's own key does not tell classes apart: it would take this for a hit, and compute nonsense from it."""
     classes = ("X86_64_V4", needed_isa("Native"))
