@@ -27,9 +27,17 @@ else:
         return decorate
 
 
-__all__ = ["dataclass"]
+__all__ = ["changed", "dataclass"]
 
 T = TypeVar("T")
+
+
+def changed(record: T, **values: Any) -> T:
+    """As `dataclasses.replace`, of a record with nothing but its fields; also while the interpreter shuts down, when that raises.
+
+    Raises TypeError for a name that is no field.
+    """
+    return type(record)(**{**vars(record), **values})
 
 
 def _make(cls: type[T], *, eq: bool) -> type[T]:

@@ -77,7 +77,8 @@ class _Region:
         self._match, self._run = code.match, code.run
         self._block = block
         self._path = path
-        self._package = package
+        # Not the package itself, which holds all its regions: it would live, and the weights with it, until Python looks for cycles.
+        self._missed = package.missed
         self._state = package.state
         self._autocast_reason = package.levers.autocast_reason
         self._broken: str | None = None
@@ -100,13 +101,13 @@ class _Region:
             tensors = self.check(args, kwargs)
             if not isinstance(tensors, str):
                 return self._run(tensors)
-            self._package.missed.setdefault(self._path, tensors)
+            self._missed.setdefault(self._path, tensors)
         except Exception as error:  # whatever it is, nothing but our own code has run
             failed = in_words(error)[:300]
         answer = self._block._call_impl(*args, **kwargs)
         # A call that the block itself refuses as well says nothing against the code.
         if failed is not None:
-            self._broken = self._package.missed[self._path] = failed
+            self._broken = self._missed[self._path] = failed
         return answer
 
 

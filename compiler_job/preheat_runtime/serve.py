@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +22,7 @@ from .fallback import EAGERLY, Fallback
 from .hook import WITHOUT, complain, in_words
 from .locks import ForkLock, once, once_property
 from .reasons import FAILED, ON_MISS_EAGER
-from .records import dataclass
+from .records import changed, dataclass
 from .replacement import PreheatedModule, callable_for, is_preheated
 from .report import Answer, of_this_process
 from .verify import Verifier
@@ -141,6 +140,8 @@ class Server:
         """`compile_` is the real torch.compile of the model, `arguments` what the user called it with."""
         self._compile = compile_
         self._arguments = arguments
+        # Nothing here may hold this object in turn: the module's weights would live until Python looks for cycles.
+        self._failed = functools.partial(_failed, shared.reporter)
         self.fallback = Fallback(lambda: compile_(**arguments), eager, self._failed)
         self._as_made: dict[Candidate, Fallback] = {}
         self._module = module
@@ -175,11 +176,15 @@ class Server:
         finally:
             if call is not None:
                 call.forget()
-        if failure is not None:
-            if candidate is not None:
-                return self._instead(choice, candidate, failure, args, kwargs, begin)
-            self._failed("the package was not used", failure)
-        return self._without_package(self._by_policy(choice, args, kwargs, begin), args, kwargs, begin)
+        try:
+            if failure is not None:
+                if candidate is not None:
+                    return self._instead(choice, candidate, failure, args, kwargs, begin)
+                self._failed("the package was not used", failure)
+            return self._without_package(self._by_policy(choice, args, kwargs, begin), args, kwargs, begin)
+        finally:
+            # Its traceback holds this frame, which would hold it, and the call's inputs until Python looks for cycles.
+            del failure
 
     def _answered(
         self, choice: Choice, call: Call | None, result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float
@@ -191,10 +196,10 @@ class Server:
         try:
             if choice.package is not None and choice.package.missed:
                 path, why = next(iter(choice.package.missed.items()))
-                choice = replace(choice, reason=f"package, but not of region {path}: {why}"[:600])
+                choice = changed(choice, reason=f"package, but not of region {path}: {why}"[:600])
             if call is not None:
                 result, wrong = call.compared(result)
-                choice = choice if wrong is None else replace(choice, outcome="eager", reason=wrong)
+                choice = choice if wrong is None else changed(choice, outcome="eager", reason=wrong)
             elif choice.check is None:
                 self._time(choice.candidate, begin)
         except Exception as error:
@@ -210,11 +215,14 @@ class Server:
         Eager, because it tells apart what failed: a call that eager refuses as well (an index beyond a table) says nothing
         against the package, and torch must not compile for minutes to refuse it.
         """
-        result = self.fallback.eager(*args, **kwargs)
-        self.chooser.failed(candidate)
-        self._failed("the package was not used", failure)
+        try:
+            result = self.fallback.eager(*args, **kwargs)
+            self.chooser.failed(candidate)
+            self._failed("the package was not used", failure)
+        finally:
+            del failure  # as there
         choice = self._by_policy(choice, args, kwargs, begin)
-        self._report(replace(choice, outcome="eager"), args, kwargs, begin)
+        self._report(changed(choice, outcome="eager"), args, kwargs, begin)
         return result
 
     def _time(self, candidate: Candidate | None, begin: float) -> None:
@@ -243,9 +251,9 @@ class Server:
         if choice.outcome != "cold" or choice.settled or on_miss == "Compile":
             return choice
         if on_miss == "Fail":
-            self._report(replace(choice, outcome="refused"), args, kwargs, begin)
+            self._report(changed(choice, outcome="refused"), args, kwargs, begin)
             raise policy.not_served(self._session.reporter.model, choice.reason)
-        return replace(choice, outcome="eager", reason=choice.reason + ON_MISS_EAGER)
+        return changed(choice, outcome="eager", reason=choice.reason + ON_MISS_EAGER)
 
     def _without_package(self, choice: Choice, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float) -> Any:
         if choice.outcome == "eager":
@@ -258,7 +266,7 @@ class Server:
             )
             result = fallback(args, kwargs)
             if fallback.unable is not None:
-                choice = replace(choice, outcome="eager", reason=f"{choice.reason}; {fallback.unable}{EAGERLY}")
+                choice = changed(choice, outcome="eager", reason=f"{choice.reason}; {fallback.unable}{EAGERLY}")
             elif counter is not None and self._ours(_NOT_COUNTED, counter.missed, 0):
                 choice = Choice(
                     outcome="cold", reason="the compiler caches did not hold it", candidate=choice.candidate
@@ -274,9 +282,6 @@ class Server:
             self._failed(what, error)
             return otherwise
 
-    def _failed(self, what: str, error: Exception) -> None:
-        complain(what, error, self._session.reporter)
-
     def _fallback_of(self, choice: Choice) -> Fallback:
         """torch's own compile; where caches shall be found, with the settings that are part of their keys."""
         candidate = choice.candidate
@@ -284,10 +289,8 @@ class Server:
             return self.fallback
         with self._lock:
             if candidate not in self._as_made:
-                arguments = candidate.target.levers.arguments(self._arguments)
-                self._as_made[candidate] = Fallback(
-                    lambda: self._compile(**arguments), self.fallback.eager, self._failed
-                )
+                compile_, arguments = self._compile, candidate.target.levers.arguments(self._arguments)
+                self._as_made[candidate] = Fallback(lambda: compile_(**arguments), self.fallback.eager, self._failed)
             return self._as_made[candidate]
 
     def _report(self, choice: Choice, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float) -> None:
@@ -320,6 +323,10 @@ class Server:
             )
         except Exception as error:
             self._failed("an answer was not reported", error)
+
+
+def _failed(reporter: Reporter, what: str, error: Exception) -> None:
+    complain(what, error, reporter)
 
 
 def _words(error: Exception) -> str:

@@ -92,6 +92,15 @@ def with_a_finaliser(module: torch.nn.Module, shared: Iterable[int] = ()) -> typ
 def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], stop: Callable[[], bool]) -> Any:
     """The module's own answer. Raises NotRepeatable, or Stopped soon after `stop` says so."""
     guard = _Guard(stop)
+    try:
+        return _guarded(guard, module, args, kwargs)
+    finally:
+        guard.refused = (
+            None  # its traceback holds the guard, and all that the run made: for ever, where nobody looks for cycles
+        )
+
+
+def _guarded(guard: _Guard, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     # Not as a context: entering it, torch tells the whole process that a mode is on.
     torch._C._push_on_torch_dispatch_stack(guard)
     try:

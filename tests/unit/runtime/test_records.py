@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+import sys
 from copy import deepcopy
 from functools import cached_property
 
@@ -125,3 +126,23 @@ def test_mutable_or_positional_records_are_not_made():
         records.dataclass(frozen=False, kw_only=True)
     with pytest.raises(TypeError, match="keywords"):
         records.dataclass(frozen=True, kw_only=False)
+
+
+def test_changed_is_as_replace():
+    point_kind, pair_kind, _ = make(records.dataclass)
+    point = point_kind(x=1, note="kept")
+    assert records.changed(point, x=5) == dataclasses.replace(point, x=5) == point_kind(x=5, note="kept")
+    assert point.x == 1
+    pair = pair_kind(first=(1,))
+    assert records.changed(pair, second=pair).second is pair
+    with pytest.raises(TypeError, match="third"):
+        records.changed(pair, third=3)
+
+
+def test_changed_needs_none_of_the_modules_that_are_gone_when_the_interpreter_shuts_down(monkeypatch):
+    _, pair_kind, _ = make(records.dataclass)
+    pair = pair_kind(first=(1,))
+    monkeypatch.delitem(sys.modules, "dataclasses")
+    with pytest.raises(KeyError):
+        dataclasses.replace(pair, second=2)
+    assert records.changed(pair, second=2).second == 2
