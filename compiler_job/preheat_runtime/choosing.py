@@ -6,7 +6,6 @@ before each call; the process, and the call itself, are looked at here. What the
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from .bind import Mismatch, ModuleState, grad_reason, process_reason, watched_reason
@@ -17,6 +16,7 @@ from .hook import in_words
 from .identity import not_imported
 from .imports import bring
 from .locks import ForkLock
+from .outside import let_through
 from .package import TargetUnreadable
 from .reasons import ON_REJECT_COMPILE
 from .records import dataclass
@@ -173,6 +173,7 @@ class Chooser:
                 with not_collected():
                     self._state, self.fitting, self._unfit = self._attach()
             except Exception as error:  # another thread may be changing the module; or it is too odd, now and later
+                let_through(error)
                 self._changes += MAX_CHANGES_IN_A_ROW // 4
                 self.fitting, self._state = (), None
                 self._unfit = f"the module cannot be described: {in_words(error)}"[:300]
@@ -191,6 +192,7 @@ class Chooser:
             try:
                 fitting.append(self._fit(candidate, state))
             except (Mismatch, TargetUnreadable, ValueError) as error:
+                let_through(error)
                 others.append(f"{candidate.entry.module}/{candidate.entry.bucket}: {error}")
         shown = " | ".join(others)[:600] or self._session.revision.reason
         return state, tuple(fitting), f"no artifact is for this {name}: {shown}"
@@ -199,15 +201,19 @@ class Chooser:
         """Import what running the module would; whether there is anything to look at again."""
         absent: set[str] = set()
         for candidate in self._session.revision.candidates:
-            with contextlib.suppress(TargetUnreadable):  # said when the candidate is compared
+            try:
                 absent |= not_imported(state.identity, candidate.target.identity)
+            except TargetUnreadable as error:  # said when the candidate is compared
+                let_through(error)
         bring(absent)
         return bool(absent)
 
     def _let_regions_ask(self) -> None:
         for candidate in self._session.revision.candidates:
-            with contextlib.suppress(Mismatch, TargetUnreadable):  # said when the candidate is compared
+            try:
                 install(self._module, candidate.target)
+            except (Mismatch, TargetUnreadable) as error:  # said when the candidate is compared
+                let_through(error)
 
     def _fit(self, candidate: Candidate, state: ModuleState) -> Fitting:
         refusal = candidate.target.levers.refusal(self._arguments)
@@ -231,7 +237,8 @@ def _best_first(candidate: Candidate) -> tuple[bool, int, int, Sequence[str]]:
     """Packages before caches, fixed sizes before ranges, and of those for several kinds of CPU what uses most of this one."""
     try:
         dims = len(candidate.target.call.dims)
-    except TargetUnreadable:
+    except TargetUnreadable as error:
+        let_through(error)
         dims = 0
     used = needed_flags(candidate.fingerprint.cpu_isa) or ()
     return candidate.kind != "package", dims, -len(used), candidate.entry.key

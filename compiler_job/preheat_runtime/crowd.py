@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from .outside import let_through
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -75,7 +77,8 @@ class Crowd:
                 return None
             own = setting.get()
             mine = share(own, self._count(), together)
-        except Exception:  # out of file descriptors, say, for what is imported only now
+        except Exception as error:  # out of file descriptors, say, for what is imported only now
+            let_through(error)
             return None
         return (mine, own, setting) if mine < own else None
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from . import room
 from .locks import ForkLock
+from .outside import let_through
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -62,6 +63,7 @@ class Fallback:
             try:
                 self._unable = NO_COMPILER if compiler_missing() else room.find(os.environ)
             except Exception as error:
+                let_through(error)
                 self._failed("whether torch can compile here was not found out", error)
             self._looked = True
         return self._unable
@@ -83,6 +85,7 @@ class Fallback:
         try:
             return self.compiled(*args, **kwargs)
         except Exception as error:
+            let_through(error)
             why = self._why_not_here(error)
             if why is None:
                 raise
@@ -98,12 +101,14 @@ class Fallback:
 
             parallel.hold()
         except Exception as error:
+            let_through(error)
             self._failed("torch's kernels are compiled as torch has them", error)
 
     def _why_not_here(self, raised: Exception) -> str | None:
         try:
             return _why_not_here(raised)
         except Exception as error:  # what was raised may be of the user's making, down to its words
+            let_through(error)
             self._failed("what torch raised was not understood", error)
             return None
 

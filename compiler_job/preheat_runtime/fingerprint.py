@@ -13,6 +13,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .outside import let_through
 from .records import dataclass
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
             for line in lines:
                 if line.startswith(("flags", "Features")):
                     return frozenset(line.partition(":")[2].split())
-    except OSError:
-        pass
+    except OSError as error:
+        let_through(error)
     return frozenset()
 
 

@@ -33,6 +33,7 @@ def autoload() -> None:
             _install(sys.modules["torch"])
             _say_that_it_is_there(os.environ)
     except Exception as error:
+        _let_through(error)
         complain("the hook failed", error)
 
 
@@ -49,6 +50,7 @@ def _install(torch: Any) -> None:
         try:
             serve = _serve().serve
         except Exception as error:
+            _let_through(error)
             complain(WITHOUT, error)
             serve = None
         return real(model, **kwargs) if serve is None else serve(real, model, kwargs)
@@ -79,16 +81,25 @@ def _say_that_it_is_there(environ: Mapping[str, str]) -> None:
 
 
 def complain(what: str, error: Exception, reporter: Any = None) -> None:
-    """Report a fault of Preheat's own as everything is reported; `reporter` is the process's unless given. Never raises."""
+    """Report a fault of Preheat's own as everything is reported; `reporter` is the process's unless given.
+
+    Raises nothing of its own: see `outside`. Says nothing of what fails since the interpreter shuts down: no module can be
+    imported then, and torch answers.
+    """
+    if sys.is_finalizing():
+        return
     try:
         if reporter is None:
             from .report import of_this_process
 
             reporter = of_this_process()
         reporter.failed(what, error)
-    except Exception:
-        with contextlib.suppress(Exception):  # a closed stream: nobody is there to be told
+    except Exception as another:
+        _let_through(another)
+        try:
             _complain_plainly(what, error)
+        except Exception as another:  # a closed stream: nobody is there to be told
+            _let_through(another)
 
 
 def _complain_plainly(what: str, error: Exception) -> None:
@@ -113,3 +124,12 @@ def words_of(error: BaseException) -> str:
         return str(error)
     except Exception as another:
         return f"(its __str__ raises {type(another).__name__})"
+
+
+def _let_through(error: BaseException) -> None:
+    """As `outside.let_through`, which `import torch` alone does not read."""
+    try:
+        from .outside import let_through
+    except Exception:  # the files of ours are gone, say, and that is what failed
+        return
+    let_through(error)

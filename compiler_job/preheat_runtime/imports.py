@@ -18,6 +18,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from .libraries import is_own
+from .outside import let_through
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -90,5 +91,5 @@ def bring(modules: Collection[str]) -> None:
             continue
         try:
             importlib.import_module(name)
-        except (Exception, SystemExit):  # noqa: S112 (whatever the user's module raises)
-            continue
+        except (Exception, SystemExit) as error:  # whatever the user's module raises
+            let_through(error)

@@ -16,6 +16,8 @@ import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .outside import let_through
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -110,7 +112,8 @@ def release(top: str) -> str | None:
             content = record.read_bytes() if record.is_file() else b""
             if content.startswith(listed.encode()) or f"\n{listed}".encode() in content:
                 return f"{folder.name.removesuffix('.dist-info')} {hashlib.sha256(content).hexdigest()[:16]}"
-    except OSError:
+    except OSError as error:
+        let_through(error)
         return None
     return None
 

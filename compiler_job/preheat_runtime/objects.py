@@ -19,6 +19,7 @@ import torch
 
 from .contents import is_numpys, keeps_more, made_with, memory, setting
 from .libraries import OF_THE_PROCESS, foreign_parts, is_opaque, is_own, is_users, release, top_package
+from .outside import let_through
 from .values import MAX_TENSOR_BYTES, SCALARS, ValueDigest
 
 _REPR_IS_CONTENT = ("decimal", "fractions", "datetime", "pathlib", "uuid", "_pydatetime", "_pydecimal")
@@ -244,7 +245,8 @@ class ObjectDigest(ValueDigest):
             return
         try:
             made = value.__reduce_ex__(4)
-        except Exception:  # generators, memory views and the like: what they would do next is not to be had
+        except Exception as error:  # generators, memory views and the like: what they would do next is not to be had
+            let_through(error)
             self._not_known(f"an object of type {kind.__module__}.{kind.__qualname__}")
             return
         # A name; or what it is made with, its state, and what is put into it.

@@ -16,6 +16,7 @@ from .bind import BoundCode, BoundPackage, Code, Mismatch, grad_reason, process_
 from .calls import Matcher
 from .hook import in_words
 from .identity import OURS
+from .outside import let_through
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -103,6 +104,7 @@ class _Region:
                 return self._run(tensors)
             self._missed.setdefault(self._path, tensors)
         except Exception as error:  # whatever it is, nothing but our own code has run
+            let_through(error)
             failed = in_words(error)[:300]
         answer = self._block._call_impl(*args, **kwargs)
         # A call that the block itself refuses as well says nothing against the code.

@@ -8,7 +8,6 @@ installation counts how pods are served, the same is sent there without the word
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import sys
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .hook import in_words
 from .locks import ForkLock, once
+from .outside import let_through
 from .records import dataclass
 from .variables import ENV_LOG, ENV_MODEL, ENV_REPORTS_URL, ENV_WORK_DIR
 
@@ -75,7 +75,7 @@ class Checked:
 
 
 class Reporter:
-    """Writes lines, each distinct one once, and has them sent. Thread-safe; never raises."""
+    """Writes lines, each distinct one once, and has them sent. Thread-safe; raises nothing of its own (see `outside`)."""
 
     def __init__(self, environ: Mapping[str, str], *, manifest: str | None) -> None:
         self._model = environ.get(ENV_MODEL)
@@ -151,7 +151,7 @@ class Reporter:
     def uncovered(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], module: str | None = None) -> None:
         """Count a call that no bucket of this module is for, by the shapes and dtypes of its tensors."""
         # A tensor whose shape cannot be had (a nested one) is not worth an exception.
-        with contextlib.suppress(Exception):
+        try:
             if self._uncovered is None:
                 from .uncovered import Uncovered
 
@@ -162,6 +162,8 @@ class Reporter:
                 self._emit({"event": _UNCOVERED, "when": "doubled", "calls": self._uncovered.total()})
             if self._sender is not None:
                 self._sender.counted()
+        except Exception as error:
+            let_through(error)
 
     def steady(self, steady: Steady) -> None:
         """Report how long later answers of a package take, beside what the compile Job measured."""
@@ -282,8 +284,8 @@ def _quietly(write: Callable[[], object]) -> None:
     """A closed stderr, a full or read-only disk: the model answers all the same, and there is nobody to tell."""
     try:
         write()
-    except (OSError, ValueError, AttributeError):
-        return
+    except (OSError, ValueError, AttributeError) as error:
+        let_through(error)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from .fingerprint import Fingerprint, reasons_against
 from .locks import once_property
 from .manifest import Manifest, ManifestError, digest_of
+from .outside import let_through
 from .package import TARGET_FILE, Target
 from .records import dataclass
 from .variables import ENV_DIR
@@ -62,11 +63,13 @@ def load(environ: Mapping[str, str]) -> Revision:
     root = Path(environ[ENV_DIR])
     try:
         data = (root / "revision" / "manifest.json").read_bytes()
-    except OSError:
+    except OSError as error:
+        let_through(error)
         return Revision(manifest=None, candidates=(), reason=_why_nothing(root))
     try:
         manifest = Manifest.parse(data)
     except ManifestError as error:
+        let_through(error)
         return Revision(manifest=None, candidates=(), reason=f"the manifest cannot be read: {error}")
     candidates, reasons = [], []
     for entry in manifest.targets:
@@ -77,6 +80,7 @@ def load(environ: Mapping[str, str]) -> Revision:
         try:
             fingerprint = Fingerprint.from_json(entry.fingerprint or {})
         except (KeyError, TypeError) as error:
+            let_through(error)
             reasons.append(f"{name}: its fingerprint cannot be read: {error!r}")
             continue
         against = reasons_against(fingerprint)
@@ -97,6 +101,7 @@ def _unusable(directory: Path, *, code: bool) -> list[str]:
     except FileNotFoundError:
         return ["its files were not brought into this pod"]
     except OSError as error:
+        let_through(error)
         return [f"its files cannot be read by user {os.getuid()}: {error.strerror}"]
     return [f"{directory} is mounted noexec, so no code in it can run"] if code and flags & os.ST_NOEXEC else []
 
@@ -105,7 +110,8 @@ def _why_nothing(root: Path) -> str:
     try:
         fetch = json.loads((root / "fetch.json").read_bytes())
         outcome, reason, message = fetch["outcome"], fetch.get("reason"), fetch.get("message")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        let_through(error)
         return f"there is no revision in {root}, and fetch left no word"
     if outcome == "NoRevision":
         return "no revision was ready for this pod's image when it started"

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from .outside import let_through
 from .variables import ENV_WORK_DIR
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def _made(work: Path) -> str | None:
         try:
             (work / _TEMPORARY).mkdir(exist_ok=True)
         except OSError as error:
+            let_through(error)
             return f"{work}: {error.strerror}"
     return against
 
@@ -83,6 +85,7 @@ def unusable(folder: Path) -> str | None:
     try:
         flags = os.statvfs(folder).f_flag
     except OSError as error:
+        let_through(error)
         return f"{folder}: {error.strerror}"
     if flags & os.ST_NOEXEC:
         return f"{folder} is mounted noexec"

@@ -21,6 +21,7 @@ from .choosing import Choice, Chooser
 from .fallback import EAGERLY, Fallback
 from .hook import WITHOUT, complain, in_words
 from .locks import ForkLock, once, once_property
+from .outside import let_through
 from .reasons import FAILED, ON_MISS_EAGER
 from .records import changed, dataclass
 from .replacement import PreheatedModule, callable_for, is_preheated
@@ -75,12 +76,14 @@ def session() -> Session:
     try:
         revision = revisions.load(os.environ)
     except Exception as error:
+        let_through(error)
         complain("the revision was not read", error, reporter)
         revision = revisions.Revision(manifest=None, candidates=(), reason=_words(error))
     reporter.manifest = revision.manifest
     try:
         serving, odd = policy.read(os.environ)
     except Exception as error:
+        let_through(error)
         complain(_POLICY, error, reporter)
         serving, odd = policy.Serving(), None
     if odd is not None:
@@ -93,6 +96,7 @@ def serve(real: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> An
     try:
         made, model = _made(real, model, arguments)
     except Exception as error:
+        let_through(error)
         complain(WITHOUT, error)
         made = None
     return real(model, **arguments) if made is None else made
@@ -172,6 +176,7 @@ class Server:
         except Exception as error:  # whatever it is, torch can still answer
             if users_code:
                 raise  # it would do the same again, with all that it did before
+            let_through(error)
             choice, failure = Choice(outcome="cold", reason=_words(error), candidate=candidate), error
         finally:
             if call is not None:
@@ -203,6 +208,7 @@ class Server:
             elif choice.check is None:
                 self._time(choice.candidate, begin)
         except Exception as error:
+            let_through(error)
             self._failed("what became of an answer was not found out", error)
         self._report(choice, args, kwargs, begin)
         return result
@@ -279,6 +285,7 @@ class Server:
         try:
             return do()
         except Exception as error:
+            let_through(error)
             self._failed(what, error)
             return otherwise
 
@@ -322,6 +329,7 @@ class Server:
                 )
             )
         except Exception as error:
+            let_through(error)
             self._failed("an answer was not reported", error)
 
 

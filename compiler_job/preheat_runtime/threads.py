@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from .outside import let_through
 from .records import dataclass
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def find() -> Threads | None:
         # Of the whole process: what was loaded before torch, such as Intel's, is in use instead of torch's own.
         everything = ctypes.PyDLL(None)
         set_openmp, binding = everything.omp_set_num_threads, everything.omp_get_proc_bind
-    except (OSError, AttributeError):
+    except (OSError, AttributeError) as error:
+        let_through(error)
         return None
     set_openmp.restype = None
     if not _obeys(set_openmp):

@@ -17,6 +17,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .outside import let_through
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -47,6 +49,7 @@ def twin(module: torch.nn.Module, tensors: Iterable[torch.Tensor]) -> torch.nn.M
             raise NotRepeatable(f"the module cannot be copied (the copy would run {kind.__name__}.__del__ once more)")
         made = copy.deepcopy(module, shared)
     except Exception as error:  # whatever the user's classes raise
+        let_through(error)
         raise NotRepeatable(f"the module cannot be copied ({type(error).__name__})") from error
     own = {id(part) for part in module.modules()}
     if any(id(part) in own for part in made.modules()):
@@ -106,6 +109,7 @@ def _guarded(guard: _Guard, module: torch.nn.Module, args: tuple[Any, ...], kwar
     try:
         answer = module(*args, **kwargs)
     except Exception as error:
+        let_through(error)
         if guard.refused is None:
             raise NotRepeatable(f"eager raised {type(error).__name__}") from error
     finally:

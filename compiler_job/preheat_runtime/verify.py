@@ -13,6 +13,7 @@ import contextlib
 import os
 import sys
 import threading
+import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .locks import ForkLock
+from .outside import let_through
 from .records import dataclass
 from .report import Checked
 
@@ -42,6 +44,10 @@ _PATIENCE = 5.0
 _NICE = 10
 
 
+class Place:
+    """The one place on the side, for who holds it; free again when nobody does, whatever kept that one from giving it back."""
+
+
 class Verifier:
     """The checks of one process. `wrong` says of each package that is out of use why, in words. Thread-safe."""
 
@@ -52,8 +58,8 @@ class Verifier:
         self.wrong: dict[Candidate, str] = {}
         self._ended: dict[Candidate, int] = {}
         self._lock = ForkLock()
-        self._busy = False
-        self._thread: threading.Thread | None = None
+        self._place: Callable[[], Place | None] = _nothing
+        self._thread: Callable[[], threading.Thread | None] = _nothing
         self._stop = threading.Event()
         self._watching = False
 
@@ -75,22 +81,18 @@ class Verifier:
         with self._lock:
             self._ended[candidate] = self._ended.get(candidate, 0) + 1
 
-    def take(self) -> bool:
-        """Take the one place on the side; False when it is taken. To be given back by `start` or `give_back`."""
+    def take(self) -> Place | None:
+        """The one place on the side; None when it is taken."""
         with self._lock:
-            if self._busy or self._stop.is_set():
-                return False
-            self._busy = True
+            if self._place() is not None or self._stop.is_set():
+                return None
+            place = Place()
+            self._place = weakref.ref(place)
             if not self._watching:
                 self._watching = True
                 atexit.register(self._pause)
                 os.register_at_fork(before=self._pause, after_in_parent=self._go_on, after_in_child=self._enter_child)
-        return True
-
-    def give_back(self) -> None:
-        """Let the next check have the place."""
-        with self._lock:
-            self._busy, self._thread = False, None
+        return place
 
     def start(self, call: Call, answer: Any) -> None:
         """Check on the side."""
@@ -103,20 +105,20 @@ class Verifier:
                     _be_modest()
                     call.settle(answer, stop.is_set)
             finally:
-                self.give_back()
+                call.forget()
 
         with self._lock:
             thread = None if stop.is_set() else threading.Thread(target=body, name="preheat-check", daemon=True)
-            self._thread = thread
+            self._thread = _nothing if thread is None else weakref.ref(thread)  # which threading holds while it runs
         if thread is None:
-            self.give_back()
+            call.forget()
         else:
             thread.start()
 
     def _pause(self) -> None:
         """No thread of ours may be inside torch when the process ends or is copied: it would crash, or hold its locks."""
         self._stop.set()
-        thread = self._thread
+        thread = self._thread()
         if thread is not None and thread is not threading.current_thread() and thread.ident is not None:
             thread.join(_PATIENCE)
 
@@ -125,7 +127,7 @@ class Verifier:
 
     def _enter_child(self) -> None:
         """What was being checked in the parent is checked here when it answers here."""
-        self._busy, self._thread, self._stop = False, None, threading.Event()
+        self._place, self._thread, self._stop = _nothing, _nothing, threading.Event()
 
 
 class Check:
@@ -144,28 +146,26 @@ class Check:
         self.state = state
 
     def begin(self, tensors: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call | None:
-        """Note a call before it is answered; None when it is not to be checked. Never raises."""
+        """Note a call before it is answered; None when it is not to be checked. Raises nothing of its own."""
         aside = self.verifier.mode == "After"
         size = _bytes(tensors)
         if aside and size > MAX_KEPT_BYTES:
             self.too_large(size)
             return None
-        if aside and not self.verifier.take():
+        place = self.verifier.take() if aside else None
+        if aside and place is None:
             return None
-        call = None
         try:
             if self.verifier.exhausted(self.candidate):
                 self.due = False
-            else:
-                if aside:
-                    args, kwargs = kept((args, dict(kwargs)))
-                call = Call(self, args, kwargs, size)
+                return None
+            if aside:
+                args, kwargs = kept((args, dict(kwargs)))
+            return Call(self, args, kwargs, size, place)
         except Exception as error:  # no memory for a copy, mostly
+            let_through(error)
             self.verifier.reporter.failed("an answer was not checked", error)
-        finally:
-            if call is None and aside:
-                self.verifier.give_back()
-        return call
+            return None
 
     def too_large(self, size: int) -> None:
         """Say that a call cannot be checked on the side; a smaller one will be."""
@@ -188,9 +188,12 @@ class Check:
 class Call:
     """A call that is to be checked: what it was given, and what was so at that moment."""
 
-    def __init__(self, check: Check, args: tuple[Any, ...], kwargs: Mapping[str, Any], size: int) -> None:
-        """`args` and `kwargs` are the user's own, or copies; `size` is their bytes."""
+    def __init__(
+        self, check: Check, args: tuple[Any, ...], kwargs: Mapping[str, Any], size: int, place: Place | None
+    ) -> None:  # fmt: skip
+        """`args` and `kwargs` are the user's own, or copies; `size` is their bytes. `place`: on the side."""
         self.check = check
+        self._place = place
         self.args = args
         self.kwargs = kwargs
         self.modes = Modes.now()
@@ -198,43 +201,41 @@ class Call:
         self._size = size
 
     def compared(self, answer: Any) -> tuple[Any, str | None]:
-        """What to return for the package's answer, and why it is not the package's own. Never raises an Exception."""
+        """What to return for the package's answer, and why it is not the package's own. Raises nothing of its own."""
         verifier = self.check.verifier
         if verifier.mode == "Before":
             why, eager = self.settle(answer, lambda: False)
             return (answer, None) if why is None else (eager, why)
-        started = False
         try:
             size = self._size + _bytes(pytree.tree_leaves(answer))
             if size > MAX_KEPT_BYTES:
                 self.check.too_large(size)
             else:
                 verifier.start(self, kept(answer))
-                started = True
+                return answer, None
         except Exception as error:  # no memory for a copy, no further thread
+            let_through(error)  # and the thread may be running: it has the place, or nobody
             verifier.reporter.failed("an answer was not checked", error)
-        finally:
-            if not started:
-                verifier.give_back()
+        self.forget()
         return answer, None
 
     def settle(self, answer: Any, stop: Callable[[], bool]) -> tuple[str | None, Any]:
-        """Compare; why the package is wrong, and eager's answer then. Never raises an Exception."""
+        """Compare; why the package is wrong, and eager's answer then. Raises nothing of its own."""
         try:
             from .examine import settle
 
-            return settle(self, answer, stop)
+            found = settle(self, answer, stop)
         except Exception as error:
+            let_through(error)
             self.check.due = False
             self.check.verifier.reporter.failed("an answer was not checked", error)
-            return None, None
-        finally:
-            self.check.verifier.ended(self.check.candidate)
+            found = None, None
+        self.check.verifier.ended(self.check.candidate)
+        return found
 
     def forget(self) -> None:
-        """There was no answer."""
-        if self.check.verifier.mode == "After":
-            self.check.verifier.give_back()
+        """Give the place back, as there was no answer, or it is compared."""
+        self._place = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,6 +271,10 @@ class Modes:
 def kept(values: Any) -> Any:
     """The same with copies of all tensors: their owner may write to them as soon as the call is over."""
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), values)
+
+
+def _nothing() -> None:
+    """What a weak reference gives once nothing is there."""
 
 
 def _bytes(values: Any) -> int:

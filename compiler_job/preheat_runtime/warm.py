@@ -23,6 +23,7 @@ from . import vector
 from .allocator import keep_freed_memory
 from .environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
 from .fingerprint import CPU_CLASSES, NATIVE, needed_isa
+from .outside import let_through
 from .room import imported, is_torchs_own
 from .variables import ENV_WORK_DIR
 
@@ -58,6 +59,7 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
     try:
         _copy([entry for entry in candidates if entry.fingerprint.cpu_isa == isa], folder)
     except OSError as error:
+        let_through(error)
         return f"the caches cannot be copied to {folder}: {error}"
     os.environ.update(wanted)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)

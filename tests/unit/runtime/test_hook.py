@@ -223,3 +223,13 @@ def test_a_process_without_an_error_stream_is_served_too(torch, work, monkeypatc
     monkeypatch.setattr(sys, "stderr", None)
     hook.autoload()
     assert torch.compile._preheat
+
+
+def test_nothing_is_said_of_what_fails_while_the_interpreter_shuts_down(monkeypatch, capsys):
+    """Then nothing can be imported, and torch answers: an object's `__del__` may well ask the model."""
+    monkeypatch.setattr(hook.sys, "is_finalizing", lambda: True)
+    hook.complain("an answer was not reported", ImportError("Python is likely shutting down"))
+    monkeypatch.undo()
+    assert capsys.readouterr().err == ""
+    hook.complain("an answer was not reported", ImportError("no such module"))
+    assert "no such module" in capsys.readouterr().err
