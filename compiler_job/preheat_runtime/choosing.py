@@ -20,7 +20,7 @@ from .outside import let_through
 from .package import TargetUnreadable
 from .reasons import ON_REJECT_COMPILE
 from .records import dataclass
-from .regions import install, open_package
+from .regions import install, looks_like, open_package
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -211,7 +211,8 @@ class Chooser:
     def _let_regions_ask(self) -> None:
         for candidate in self._session.revision.candidates:
             try:
-                install(self._module, candidate.target)
+                if looks_like(self._module, candidate.target):
+                    install(self._module, candidate.target)
             except (Mismatch, TargetUnreadable) as error:  # said when the candidate is compared
                 let_through(error)
 

@@ -22,7 +22,7 @@ import torch
 from .imports import modules_of
 from .libraries import foreign_parts, is_opaque, is_own, is_users, release, top_package
 from .objects import WRAPPERS_MARKS, ObjectDigest
-from .patches import is_foreign, is_plain, is_put_in
+from .patches import is_foreign, is_ours, is_plain, is_put_in
 
 if TYPE_CHECKING:
     from .watch import Watch
@@ -102,7 +102,7 @@ class CodeDigest(ObjectDigest):
             self._library_class(value)
             return
         for name, item in sorted(value.__dict__.items()):
-            if name not in _BORING_CLASS_ATTRIBUTES:
+            if name not in _BORING_CLASS_ATTRIBUTES and not is_ours(name, item):
                 self.put("attribute", name)
                 self.value(item)
 

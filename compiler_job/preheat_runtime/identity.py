@@ -19,7 +19,7 @@ from .code import CodeDigest, Found
 from .imports import key, module_of
 from .libraries import OF_THE_PROCESS
 from .package import Identity, ModuleIdentity, TensorIdentity
-from .patches import patched_torch
+from .patches import CALL, OURS, patched_torch
 from .records import dataclass
 from .watch import Watch
 
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
 #: What every nn.Module has and what does not change what it computes; hooks are looked at on their own. The real
 #: torch.compile leaves marks on a module, and a call that went there must not make the next one miss its package.
-_BOILERPLATE = frozenset(torch.nn.Module().__dict__) - {"training"} | {"_compiled_call_impl", "_is_torch_compile"}
+_BOILERPLATE = frozenset(torch.nn.Module().__dict__) - {"training"} | {CALL, "_is_torch_compile"}
 _NOT_ITS_OWN = _BOILERPLATE | OF_THE_PROCESS
-#: Mark of the functions that we put into a module's `_compiled_call_impl`: they compute what the module does.
-OURS = "_preheat_call"
 HOOK_DICTS = (
     "_forward_hooks",
     "_forward_pre_hooks",
@@ -40,7 +38,7 @@ HOOK_DICTS = (
 )
 _CONTAINERS = ("_parameters", "_buffers", "_modules")
 #: What may be exchanged in a module's `__dict__` without a difference to what it computes.
-_UNWATCHED = _BOILERPLATE - {*HOOK_DICTS, *_CONTAINERS, "_compiled_call_impl"}
+_UNWATCHED = _BOILERPLATE - {*HOOK_DICTS, *_CONTAINERS, CALL}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +90,7 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
             new_digest(), functools.partial(_add_attributes, part=part, path=paths[id(part)], without=without)
         )
         unknown += [f"{path or 'the module'} has {what}" for what in more]
-        answers = part.__dict__.get("_compiled_call_impl")
+        answers = part.__dict__.get(CALL)
         if answers is not None and not hasattr(answers, OURS):
             compiled = path or "the module"
         watch.add_object(part)

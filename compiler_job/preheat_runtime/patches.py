@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 #: What torch's classes are mostly made of.
 _NATIVE = frozenset({*_FUNCTIONS, types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType})
+#: What a module asks for an answer first, and the mark of what we put there, or into its class: it computes what the module does.
+CALL, OURS = "_compiled_call_impl", "_preheat_call"
 _PLAIN = (*SCALARS, type(None), list, dict, tuple, set, frozenset, torch.Tensor, torch.dtype, functools.partial)
 
 
@@ -46,7 +48,14 @@ def is_put_in(name: str, item: Any) -> bool:
         return not all(map(is_opaque, origins(item)))
     if is_plain(item):
         return not name.startswith("__")
+    if is_ours(name, item):
+        return False
     return is_foreign(item) or is_own(type(item).__module__)
+
+
+def is_ours(name: str, item: Any) -> bool:
+    """Whether we put this into a class, for the regions of a package to be asked; it is no part of what the class is."""
+    return name == CALL and hasattr(type(item), OURS)
 
 
 def patched_torch(watch: Watch) -> Iterator[tuple[str, Any]]:

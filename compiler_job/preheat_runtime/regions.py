@@ -3,10 +3,14 @@
 Why it exists: a transformer is one block many times over. Compiled as a whole it costs minutes; one block, bound to the
 weights of each, costs seconds and runs as fast. It is torch's own mechanism for that (`block.compile()`), filled with
 our code: a submodule asks `_compiled_call_impl` first, if it has one.
+
+That is put into the submodules' classes, never into a submodule: whatever copies, pickles or shows one finds what the user
+left there, and a copy is another object, which answers with its own code and weights.
 """
 
 from __future__ import annotations
 
+import copy
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +19,8 @@ import torch
 from .bind import BoundCode, BoundPackage, Code, Mismatch, grad_reason, process_reason
 from .calls import Matcher
 from .hook import in_words
-from .identity import OURS
 from .outside import let_through
+from .patches import CALL, OURS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,40 +39,68 @@ class _Active(threading.local):
 _active = _Active()
 
 
+class _Asked:
+    """`_compiled_call_impl` of a class of submodules: for each what answers it in the call that this thread is in, or None.
+
+    It sets nothing: what somebody gives a submodule of its own (`block.compile()`) comes first.
+    """
+
+    def __get__(self, block: torch.nn.Module | None, _kind: type | None = None) -> Callable[..., Any] | None:
+        # Torch's compiler must see the module's own code. Not what else `is_compiling` tells, which another thread may
+        # change between a submodule's two questions, whether there is something to call and what: see `_Region.ask`.
+        if torch.compiler.is_dynamo_compiling():
+            return None
+        regions = _active.regions
+        region = None if regions is None else regions.get(id(block))
+        return None if region is None else region.ask
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        """None, which any class of modules has: where classes are copied or sent whole (cloudpickle)."""
+        return type(None), ()
+
+
+setattr(_Asked, OURS, _active)
+
+
+def looks_like(module: torch.nn.Module, target: Target) -> bool:
+    """Whether it has submodules of these names and classes; whether it is the module, its description tells."""
+    tree = module.named_modules(remove_duplicate=False)
+    return {path: type(part).__qualname__ for path, part in tree} == {
+        path: part.class_name for path, part in target.identity.modules.items()
+    }
+
+
 def install(module: torch.nn.Module, target: Target) -> None:
-    """Let the submodules of the target's regions ask us at each call; to be done before the module is described.
+    """Let the classes of the target's regions ask us at each call; to be done before the module is described.
 
     Without a call of ours around it, a submodule goes on as before. Raises Mismatch for one that is not there, or that
-    was compiled on its own.
+    was compiled on its own; nothing is done then.
     """
+    blocks = []
     for path in (path for region in target.regions for path in region.paths):
         try:
             block = module.get_submodule(path)
         except AttributeError:
             raise Mismatch(f"submodule {path!r} is missing") from None
-        present = block.__dict__.get("_compiled_call_impl")
-        if present is None:
-            block._compiled_call_impl = _switch(block)
-        elif not getattr(present, "_preheat_switch", False):
-            # Also what `block.compile()` got from us: it would answer first.
+        # Also what `block.compile()` got from us: it would answer first.
+        if _compiled_alone(block.__dict__.get(CALL)) or _compiled_alone(_of_class(type(block))):
             raise Mismatch(f"submodule {path!r} is compiled on its own already")
-        elif getattr(present, OURS, None) is not _active:
-            block._compiled_call_impl = _switch(block)  # of a runtime that was imported anew
+        if type(block) is torch.nn.Module:
+            raise Mismatch(f"submodule {path!r} is of no class of its own")
+        blocks.append(block)
+    for block in blocks:
+        # None, where somebody took a compiled call out again: it is the class's as well, but hides what that answers.
+        block.__dict__.pop(CALL, None)
+        if not isinstance(_of_class(type(block)), _Asked):  # or it is of a runtime that was imported anew
+            type.__setattr__(type(block), CALL, _Asked())
 
 
-def _switch(block: torch.nn.Module) -> Callable[..., Any]:
-    def switch(*args: Any, **kwargs: Any) -> Any:
-        # torch's compiler must see the module's own code.
-        if not torch.compiler.is_compiling():
-            regions = _active.regions
-            region = regions.get(id(block)) if regions is not None else None
-            if region is not None:
-                return region(args, kwargs)
-        return block._call_impl(*args, **kwargs)
+def _of_class(kind: type) -> Any:
+    return next(base.__dict__[CALL] for base in kind.__mro__ if CALL in base.__dict__)
 
-    setattr(switch, OURS, _active)
-    switch._preheat_switch = True  # type: ignore[attr-defined]
-    return switch
+
+def _compiled_alone(present: Any) -> bool:
+    return present is not None and not hasattr(type(present), OURS)
 
 
 class _Region:
@@ -95,6 +127,16 @@ class _Region:
             return reason
         tensors = self._match(args, kwargs)
         return tensors if isinstance(tensors, str) else grad_reason(self._state, tensors) or tensors
+
+    def of(self, block: torch.nn.Module) -> _Region:
+        """The same code and weights for a submodule's twin."""
+        made = copy.copy(self)
+        made._block = block
+        return made
+
+    def ask(self, *args: Any, **kwargs: Any) -> Any:
+        """The submodule's answer, as `_compiled_call_impl` is called."""
+        return self._block._call_impl(*args, **kwargs) if torch.compiler.is_compiling() else self(args, kwargs)
 
     def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         failed = None
@@ -159,13 +201,13 @@ class RegionalPackage:
     def again(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """As `answer`, with the Python of `module`, a twin of this one's: what it leaves behind is left there."""
         install(module, self._target)
-        blocks = {
-            path: self._regions[id(self._module.get_submodule(path))]
+        blocks = [
+            (module.get_submodule(path), self._regions[id(self._module.get_submodule(path))])
             for region in self._target.regions
             for path in region.paths
-        }
+        ]
         before = _active.regions
-        _active.regions = {id(module.get_submodule(path)): region for path, region in blocks.items()}
+        _active.regions = {id(block): region.of(block) for block, region in blocks}
         try:
             return module._call_impl(*args, **kwargs)
         finally:

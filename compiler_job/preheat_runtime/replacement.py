@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .identity import OURS
+from .patches import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

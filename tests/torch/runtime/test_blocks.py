@@ -114,3 +114,29 @@ def test_blocks_that_were_compiled_by_themselves_are_not_called_hot_with_the_who
     outcome, kind, reason = said(compiled)[-1]
     assert (outcome, kind) == ("cold", "Stack")
     assert "submodule 'blocks.0' is compiled on its own already" in reason
+
+
+@torch.no_grad()
+def test_a_copy_of_a_block_by_its_dict_has_its_own_code_and_weights(compiled, in_regions, stack):
+    """As `__getstate__`, `__deepcopy__` and nn.DataParallel have it."""
+    x = torch.randn(4, 16)
+    served = compiled(stack)
+    assert compiled.served(lambda: close(served(x), stack(x)))
+    block, twin = stack.blocks[0], object.__new__(type(stack.blocks[0]))
+    twin.__dict__.update(block.__dict__, factor=3.0)
+    assert vars(block).keys() == vars(type(block)()).keys()
+    close(twin(x), type(block).forward(twin, x))
+    assert (twin(x)["y"] - block(x)["y"]).abs().max() > 1e-3
+
+
+@torch.no_grad()
+def test_a_module_that_merely_has_such_submodules_is_left_as_it_is(compiled, in_regions, stack):
+    stack.head = torch.nn.Identity()
+    for kind in {type(block) for block in stack.blocks}:
+        if "_compiled_call_impl" in vars(kind):  # of a test before this one
+            del kind._compiled_call_impl
+    before = [set(vars(part)) | set(vars(type(part))) for part in stack.modules()]
+    x = torch.randn(4, 16)
+    close(compiled(stack)(x), stack(x))
+    assert said(compiled)[0][0] == "cold"
+    assert [set(vars(part)) | set(vars(type(part))) for part in stack.modules()] == before
