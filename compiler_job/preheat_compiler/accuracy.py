@@ -139,12 +139,6 @@ def _reference(module: torch.nn.Module, device: str) -> tuple[torch.nn.Module, t
 
 
 def _converted(values: Any, dtype: torch.dtype) -> Any:
-    import torch
-    from torch.utils import _pytree as pytree
+    from preheat_runtime.replaced import replaced
 
-    def convert(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            return value.to(dtype)
-        return value
-
-    return pytree.tree_map(convert, values)
+    return replaced(values, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)

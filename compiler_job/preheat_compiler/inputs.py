@@ -232,7 +232,8 @@ def dtypes_of(module: torch.nn.Module, call: Call, levers: Levers) -> set[str]:
 def _example_call(example: str, *, seed: int, device: str) -> Call:
     """What the user's own callable gives, with the usual sources of random numbers at `seed`."""
     import torch
-    from torch.utils import _pytree as pytree
+
+    from preheat_runtime.replaced import replaced
 
     where = "torch.modules[].buckets[].exampleInputs"
     make = find_callable(example, where, "InputsRefused")
@@ -252,7 +253,7 @@ def _example_call(example: str, *, seed: int, device: str) -> Call:
             "InputsRefused",
             f"{where}: {example}() gave a {type(made).__name__}. It must return (args, kwargs), a tuple and a dict.",
         )
-    args, kwargs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().to(device), made)
+    args, kwargs = replaced(made, lambda tensor: tensor.detach().to(device))
     return Call(args=args, kwargs=kwargs)
 
 

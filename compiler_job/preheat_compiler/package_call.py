@@ -14,6 +14,7 @@ import torch
 
 from preheat_runtime.calls import is_wrapped
 from preheat_runtime.package import CallForm, CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec, const_spec, tree_type
+from preheat_runtime.strides import seems_channels_last, stride_of
 
 from .package_errors import InputsRefused, NotPackageable
 
@@ -99,13 +100,16 @@ class _Plan:
     ranges: dict[Place, Mapping[int, DimRange]]
     dims: dict[str, DimRange] = field(default_factory=dict)
     tensors: list[torch.Tensor] = field(default_factory=list)
+    places: dict[int, str] = field(default_factory=dict)
 
     def argument(self, place: Place, value: Any) -> ArgumentSpec:
         """The spec of one argument, or of what lies in it."""
         name = _shown(place)
         if isinstance(value, torch.Tensor):
             self.tensors.append(value)
-            return _tensor(name, value, self.ranges.pop(place, {}), self.dims)
+            spec = _tensor(name, value, self.ranges.pop(place, {}), self.dims)
+            first = self.places.setdefault(id(value), name)
+            return spec if first == name else replace(spec, same_as=first)
         if type(value) in (list, tuple):
             items = tuple(self.argument((*place, index), item) for index, item in enumerate(value))
             return TreeSpec(parameter=name, type=type(value).__name__, keys=(), items=items)
@@ -172,6 +176,8 @@ def _tensor(name: str, tensor: torch.Tensor, ranges: Mapping[int, DimRange], dim
         dtype=str(tensor.dtype).removeprefix("torch."),
         device=str(tensor.device),
         order=order,
+        stride=_odd_stride(tensor, order),
+        subclass=None if type(tensor) is torch.Tensor else type(tensor).__name__,
     )
 
 
@@ -179,10 +185,19 @@ def _order(tensor: torch.Tensor) -> str | None:
     """How the tensor lies in memory, as torch names it; None for an order that no package is made for."""
     if tensor.layout is not torch.strided:
         return None
-    if tensor.is_contiguous():
-        return "contiguous_format"
     last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    # With one channel it may lie in both orders, and torch goes by the strides.
+    if tensor.is_contiguous() and not (last and seems_channels_last(tensor.shape, tensor.stride())):
+        return "contiguous_format"
     return "channels_last" if last else None
+
+
+def _odd_stride(tensor: torch.Tensor, order: str) -> tuple[int | None, ...] | None:
+    """The strides of dimensions of size one, where they make torch see another format than the order has."""
+    shape, stride = tensor.shape, tensor.stride()
+    if seems_channels_last(shape, stride) == seems_channels_last(shape, stride_of(order)(shape)):
+        return None
+    return tuple(step if size == 1 else None for size, step in zip(shape, stride, strict=True))
 
 
 def _export_shapes(spec: CallSpec, passed: tuple[str, ...]) -> dict[str, Any] | None:

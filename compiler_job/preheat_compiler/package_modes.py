@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from preheat_runtime.compare import default_max_error, difference
+from preheat_runtime.replaced import replaced
 
 from .faults import common_reason
 from .package_errors import NotPackageable
@@ -64,7 +64,7 @@ def _answer(module: torch.nn.Module, call: PlannedCall, *, requires: bool | None
 
     # Made outside inference mode, as a caller's are that was not in it before.
     with torch.inference_mode(mode=False):
-        args, kwargs = pytree.tree_map_only(torch.Tensor, own, (call.args, dict(call.kwargs)))
+        args, kwargs = replaced((call.args, dict(call.kwargs)), own)
     with left_as_found(module), _requiring(module, requires), torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
         return module(*args, **kwargs)

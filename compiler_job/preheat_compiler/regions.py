@@ -15,7 +15,6 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from preheat_compiler import package
 from preheat_compiler.build import example_call
@@ -29,6 +28,7 @@ from preheat_compiler.verdict import TargetError
 from preheat_runtime import identity as identities
 from preheat_runtime.bind import Mismatch
 from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, DimRange, RegionSpec, Target
+from preheat_runtime.replaced import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -239,7 +239,7 @@ def _noting(work: Work, module: torch.nn.Module, paths: Sequence[str]) -> Iterat
             if work.levers.autocast_reason(work.device.partition(":")[0]) is not None:
                 raise package.NotPackageable(f"autocast is switched around the region {path}", name=path)
             if path not in noted:
-                copied = pytree.tree_map_only(torch.Tensor, torch.clone, (args, dict(kwargs)))
+                copied = replaced((args, dict(kwargs)), torch.clone)
                 noted[path] = package.ExampleCall(args=copied[0], kwargs=copied[1])
 
         return hook

@@ -17,14 +17,17 @@ import torch
 
 from .modes import usual_keys, without_modes
 from .package import ArgumentSpec, CallForm, CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec, tree_type
+from .strides import as_compiled, strides_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    # Compares a value, notes the sizes it settles and the tensors it holds; the reason why it is another, in words.
-    Check = Callable[[Any, dict[str, int], list[torch.Tensor]], str | None]
+    # Compares a value, notes the sizes it settles, the tensors it holds, and the same as the code takes them; the reason
+    # why it is another, in words.
+    Check = Callable[[Any, dict[str, int], list[torch.Tensor], list[torch.Tensor]], str | None]
 
-_TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+#: By the contract's `subclass`. Code may ask for a Parameter; what is another tensor still, no package takes.
+_TENSOR_TYPES = {None: torch.Tensor, "Parameter": torch.nn.Parameter}
 _dispatch_keys, _included_keys = torch._C._dispatch_keys, torch._C._dispatch_tls_local_include_set
 #: What `torch._dynamo.mark_dynamic` and the like put on a tensor, for a compile that there is none of here.
 _TORCHS_MARKS = ("_dynamo", "_specialize_on", "_has_dynamo")
@@ -79,6 +82,14 @@ class Matcher:
         named = [(None if entry.kind in _REST else entry.name, entry.default) for entry in parameters]
         self._named = named if all(entry.kind is not entry.POSITIONAL_ONLY for entry in parameters) else []
         self._known: tuple[Callable[..., bool], ...] = ()
+        self._places = [entry.parameter for entry in spec.tensors]
+        #: Tensors that are given again, with the first place of each; and how many objects all tensors are.
+        self._again = [
+            (index, self._places.index(entry.same_as))
+            for index, entry in enumerate(spec.tensors)
+            if entry.same_as is not None
+        ]
+        self._objects = len(self._places) - len(self._again)
 
     def _plain_positional(self, parameters: list[inspect.Parameter]) -> int:
         """How many leading tensors make a whole call when given by position alone; -1 when there is no such call."""
@@ -90,7 +101,7 @@ class Matcher:
             count += 1
         rest = zip(self._specs[count:], self._arguments[count:], parameters[count:], strict=True)
         omitted_fits = all(
-            isinstance(entry, ConstSpec) and check(parameter.default, {}, []) is None
+            isinstance(entry, ConstSpec) and check(parameter.default, {}, [], []) is None
             for entry, (_, check), parameter in rest
         )
         return count if omitted_fits else -1
@@ -113,23 +124,28 @@ class Matcher:
             if self._form is not None and (
                 len(args) != self._form.positional or kwargs.keys() != set(self._form.named)
             ):
-                given = CallForm(positional=len(args), named=tuple(kwargs))
+                form = CallForm(positional=len(args), named=tuple(kwargs))
                 return (
-                    f"the arguments do not fit forward's wrapper, which may tell {given} from {self._form}, as compiled"
+                    f"the arguments do not fit forward's wrapper, which may tell {form} from {self._form}, as compiled"
                 )
             bound = self._bound(args, kwargs)
             if isinstance(bound, str):
                 return bound
             values = bound
         sizes: dict[str, int] = {}
+        given: list[torch.Tensor] = []
         tensors: list[torch.Tensor] = []
         # By position alone the rest of the arguments are defaults, which were compared when this was made.
         for (name, check), value in zip(self._arguments, values, strict=False):
-            reason = check(value, sizes, tensors)
+            reason = check(value, sizes, given, tensors)
             if reason is not None:
                 return f"argument {name}: {reason}"
+        if len(given) > 1 and (self._again or len(set(map(id, given))) != self._objects):
+            reason = self._other_objects(given)
+            if reason is not None:
+                return reason
         # Where sizes vary, there would be no end of kinds.
-        if plain and not sizes and len(self._known) < MAX_KNOWN:
+        if plain and not sizes and not self._again and len(self._known) < MAX_KNOWN:
             self._remember(args, tensors)
         return tensors
 
@@ -154,6 +170,19 @@ class Matcher:
             return f"the arguments do not fit forward: {error}"
         return [arguments.get(name, parameter.default) for name, parameter in self._signature.parameters.items()]
 
+    def _other_objects(self, given: list[torch.Tensor]) -> str | None:
+        """Why some of the tensors are the same object, or are not, otherwise than as compiled: `x is y` was decided then."""
+        if len(set(map(id, given))) == self._objects and all(given[at] is given[first] for at, first in self._again):
+            return None
+        firsts, known = dict(self._again), list(map(id, given))
+        for at, name in enumerate(self._places):
+            first = known.index(known[at])
+            if first != firsts.get(at, at):
+                if first < at:
+                    return f"argument {name}: is the same tensor as {self._places[first]}, compiled for another one"
+                return f"argument {name}: is another tensor than {self._places[firsts[at]]}, compiled for the same one"
+        return None
+
     def _remember(self, args: tuple[torch.Tensor, ...], tensors: list[torch.Tensor]) -> None:
         """Know calls like this one by torch's check of type, dtype, device, sizes, strides and dispatch keys.
 
@@ -168,31 +197,6 @@ class Matcher:
             self._known = (*self._known, check)
 
 
-def _as_compiled(tensor: torch.Tensor, stride: tuple[int, ...], order: torch.memory_format) -> torch.Tensor | None:
-    """The same memory with the strides that compiled code expects, or None where it lies in another order.
-
-    The strides of dimensions of size one are arbitrary: numpy gives a new axis the stride 0, for one.
-    """
-    return tensor.as_strided(tensor.shape, stride) if tensor.is_contiguous(memory_format=order) else None
-
-
-@functools.lru_cache(maxsize=1024)
-def _channels_last(shape: torch.Size) -> tuple[int, ...]:
-    _, channels, height, width = shape
-    channel = max(channels, 1)
-    row = channel * max(width, 1)
-    return (row * max(height, 1), 1, row, channel)
-
-
-@functools.lru_cache(maxsize=1024)
-def _row_major(shape: torch.Size) -> tuple[int, ...]:
-    stride, step = [], 1
-    for size in reversed(shape):
-        stride.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(stride))
-
-
 def _check(entry: ArgumentSpec, dims: Mapping[str, DimRange], default: object = None) -> Check:
     if isinstance(entry, TensorSpec):
         return _tensor_check(entry, dims)
@@ -204,7 +208,7 @@ def _tree_check(entry: TreeSpec, dims: Mapping[str, DimRange]) -> Check:
     names = [f"[{key!r}]" for key in entry.keys] or [f"[{index}]" for index in range(len(inner))]
     kind = tree_type(entry)
 
-    def check(value: Any, sizes: dict[str, int], tensors: list[torch.Tensor]) -> str | None:
+    def check(value: Any, sizes: dict[str, int], given: list[torch.Tensor], tensors: list[torch.Tensor]) -> str | None:
         if type(value) is not kind:
             return f"is a {type(value).__name__}, compiled for a {entry.type}"
         # The module may go through a dict in its order.
@@ -213,7 +217,7 @@ def _tree_check(entry: TreeSpec, dims: Mapping[str, DimRange]) -> Check:
         if len(value) != len(inner):
             return f"has {len(value)} items, compiled for {len(inner)}"
         for name, each, item in zip(names, inner, value.values() if kind is dict else value, strict=True):
-            reason = each(item, sizes, tensors)
+            reason = each(item, sizes, given, tensors)
             if reason is not None:
                 return f"{name} {reason}"
         return None
@@ -224,9 +228,13 @@ def _tree_check(entry: TreeSpec, dims: Mapping[str, DimRange]) -> Check:
 def _const_check(entry: ConstSpec, default: object) -> Check:
     if entry.type == "default":
         # The default is part of the code's identity, so being the same object here means having the compiled content.
-        return lambda value, _sizes, _tensors: None if value is default else "is not the default, which was compiled in"
+        return lambda value, _sizes, _given, _tensors: (
+            None if value is default else "is not the default, which was compiled in"
+        )
 
-    def check(value: Any, _sizes: dict[str, int], _tensors: list[torch.Tensor]) -> str | None:
+    def check(
+        value: Any, _sizes: dict[str, int], _given: list[torch.Tensor], _tensors: list[torch.Tensor]
+    ) -> str | None:
         if type(value).__name__ == entry.type and repr(value) == entry.value:
             return None
         shown = (
@@ -243,12 +251,13 @@ def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Check:
     fixed = entry.shape if all(isinstance(size, int) for size in entry.shape) else None
     ordinary, inference = _plain_keys()
     order = getattr(torch, entry.order)
-    stride_of = _row_major if order is torch.contiguous_format else _channels_last
-    fixed_stride = None if fixed is None else stride_of(torch.Size(fixed))
+    strides = strides_of(entry)
+    fixed_stride = None if fixed is None else strides(torch.Size(fixed))
+    cls = _TENSOR_TYPES.get(entry.subclass)
 
-    def check(value: Any, sizes: dict[str, int], tensors: list[torch.Tensor]) -> str | None:
-        if type(value) not in _TENSOR_TYPES:
-            return f"is a {type(value).__name__}, compiled for a tensor"
+    def check(value: Any, sizes: dict[str, int], given: list[torch.Tensor], tensors: list[torch.Tensor]) -> str | None:
+        if type(value) is not cls:
+            return f"is a {type(value).__name__}, compiled for a {entry.subclass or 'tensor'}"
         if value.dtype is not dtype:
             return f"has dtype {str(value.dtype).removeprefix('torch.')}, compiled for {entry.dtype}"
         # Before its shape, which a nested tensor does not have.
@@ -268,11 +277,12 @@ def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Check:
                     return f"has shape {tuple(shape)}, compiled for {_shown(entry.shape, dims)}"
         if value.__dict__ and not all(name.startswith(_TORCHS_MARKS) for name in value.__dict__):
             return f"has attributes of its own ({', '.join(value.__dict__)[:60]}), which the code may ask for"
-        stride = fixed_stride or stride_of(shape)
+        given.append(value)
+        stride = fixed_stride or strides(shape)
         if value.stride() != stride:
-            value = _as_compiled(value, stride, order)
-            if value is None:
-                return "is not contiguous" if order is torch.contiguous_format else f"is not in {entry.order} order"
+            value = as_compiled(value, stride, order, entry.order)
+            if isinstance(value, str):
+                return value
         tensors.append(value)
         return None
 

@@ -12,10 +12,10 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from .compare import difference
 from .memory import memory_available
+from .replaced import replaced
 from .trial import NotRepeatable, Stopped, run, twin
 from .verify import versions
 
@@ -114,7 +114,7 @@ def _rounded(values: Any) -> Any:
         noise = torch.rand(tensor.shape, generator=generator, device="cpu") * 2 - 1
         return (tensor + (noise * unit).to(tensor)).detach()
 
-    return pytree.tree_map_only(torch.Tensor, rounded, values)
+    return replaced(values, rounded)
 
 
 def _require_unchanged(call: Call) -> None:

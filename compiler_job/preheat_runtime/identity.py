@@ -21,6 +21,7 @@ from .libraries import OF_THE_PROCESS
 from .package import Identity, ModuleIdentity, TensorIdentity
 from .patches import CALL, OURS, patched_torch
 from .records import dataclass
+from .strides import seems_channels_last
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -250,8 +251,8 @@ def not_imported(pod: Identity, artifact: Identity) -> set[str]:
 
 
 def _same_stride(found: TensorIdentity, expected: TensorIdentity) -> bool:
-    """The stride of a dimension of size one moves nothing."""
+    """The stride of a dimension of size one moves nothing, but torch may take its memory format from it."""
     return all(
         size == 1 or mine == theirs
         for size, mine, theirs in zip(found.shape, found.stride, expected.stride, strict=True)
-    )
+    ) and seems_channels_last(found.shape, found.stride) == seems_channels_last(expected.shape, expected.stride)

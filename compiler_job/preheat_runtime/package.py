@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 TARGET_FILE = "target.json"
 LIBRARY_FILE = "model.so"
+#: Fields that are not written where they are None.
+_SELDOM = frozenset({"stride", "same_as", "subclass"})
 
 
 class TargetUnreadable(Exception):
@@ -44,7 +46,10 @@ class DimRange:
 class TensorSpec:
     """A tensor a call passes, of this dtype and device; a size is a number or the name of a dimension.
 
-    `order` is how it lies in memory: torch's name of a memory format, contiguous_format or channels_last.
+    `order` is how it lies in memory: torch's name of a memory format, contiguous_format or channels_last. `stride` has,
+    for each dimension of size one, the stride it was compiled with, where that makes torch see another format than
+    `order`; None for the other dimensions, and where none does. `same_as` is the first place of the same tensor, given
+    again here. `subclass` is its class where that is not torch.Tensor.
     """
 
     parameter: str
@@ -52,6 +57,9 @@ class TensorSpec:
     dtype: str
     device: str
     order: str = "contiguous_format"
+    stride: tuple[int | None, ...] | None = None
+    same_as: str | None = None
+    subclass: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +212,8 @@ class Target:
 
     def write(self, path: Path) -> None:
         """Write canonical JSON: keys sorted, no blanks, one newline at the end."""
-        text = json.dumps({"formatVersion": FORMAT_VERSION, **asdict(self)}, sort_keys=True, separators=(",", ":"))
+        content = asdict(self, dict_factory=_without_absent)
+        text = json.dumps({"formatVersion": FORMAT_VERSION, **content}, sort_keys=True, separators=(",", ":"))
         path.write_text(text + "\n", encoding="utf-8")
 
     @classmethod
@@ -227,6 +236,11 @@ class Target:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise TargetUnreadable(f"{path.name} cannot be read: {error!r}") from error
+
+
+def _without_absent(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Without what only few contracts have: a release that does not know of it reads all others, and no such one."""
+    return {name: value for name, value in fields if value is not None or name not in _SELDOM}
 
 
 def _identity(data: Mapping[str, Any]) -> Identity:
@@ -281,7 +295,10 @@ def leaves(entry: ArgumentSpec) -> list[TensorSpec | ConstSpec]:
 
 def _argument(data: Mapping[str, Any]) -> ArgumentSpec:
     if "shape" in data:
-        return TensorSpec(**{**data, "shape": tuple(data["shape"])})
+        stride = data.get("stride")
+        return TensorSpec(
+            **{**data, "shape": tuple(data["shape"]), "stride": None if stride is None else tuple(stride)}
+        )
     if "items" in data:
         items = tuple(_argument(item) for item in data["items"])
         return TreeSpec(**{**data, "keys": tuple(data["keys"]), "items": items})

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from .locks import ForkLock
 from .outside import let_through
 from .records import dataclass
+from .replaced import replaced
 from .report import Checked
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ class Modes:
 
 def kept(values: Any) -> Any:
     """The same with copies of all tensors: their owner may write to them as soon as the call is over."""
-    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), values)
+    return replaced(values, lambda tensor: tensor.detach().clone())
 
 
 def _nothing() -> None:

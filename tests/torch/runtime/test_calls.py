@@ -39,7 +39,6 @@ def test_the_output_tree_is_eagers(hot, net, served):
         lambda m, x: m(x, flag=True, k=3),
         lambda m, x: m(k=3, x=x),
         lambda m, x: m(x[:]),
-        lambda m, x: m(torch.nn.Parameter(x, requires_grad=False)),
     ],
 )
 @torch.no_grad()
@@ -62,8 +61,12 @@ def test_the_same_call_said_differently_is_answered(hot, net, served, call):
         lambda m, x: m(x[:1].expand(4, 16)),
         lambda m, x: m(torch.complex(torch.zeros(4, 16), x).conj().imag),
         lambda m, x: m(x.repeat(1, 2)[:, 16:]),
+        lambda m, x: m(torch.nn.Parameter(x, requires_grad=False)),
     ],
-    ids=["flag", "k", "k float", "1 for True", "too few", "too many", "transposed", "strided", "expanded", "negated", "slice"],
+    ids=[
+        "flag", "k", "k float", "1 for True", "too few", "too many", "transposed", "strided", "expanded", "negated", "slice",
+        "parameter",
+    ],
 )  # fmt: skip
 @torch.no_grad()
 def test_another_call_goes_to_torch_and_is_right(hot, net, served, call):

@@ -46,6 +46,23 @@ def test_round_trip(tmp_path):
     assert Target.read(tmp_path / "target.json") == TARGET
 
 
+def test_what_is_seldom_said_of_an_input_is_not_written_where_nothing_is_to_say(tmp_path):
+    """A release of before reads what has none of it, and no other."""
+    TARGET.write(tmp_path / "target.json")
+    written = json.loads((tmp_path / "target.json").read_text())["call"]["arguments"][0]
+    assert written == {
+        "parameter": "x",
+        "shape": ["n", 3],
+        "dtype": "float32",
+        "device": "cpu",
+        "order": "contiguous_format",
+    }
+    odd = replace(TARGET.call.arguments[0], stride=(None, 7), same_as="y", subclass="Parameter")
+    target = replace(TARGET, call=replace(TARGET.call, arguments=(odd,)))
+    target.write(tmp_path / "target.json")
+    assert Target.read(tmp_path / "target.json") == target
+
+
 def test_the_error_that_is_allowed(tmp_path):
     exact = replace(TARGET, max_error="1e-05")
     exact.write(tmp_path / "target.json")
