@@ -256,6 +256,12 @@ def _require_cpu_tensors(tensors: Mapping[str, torch.Tensor], call: PlannedCall)
             raise NotPackageable(f"{name} is on {tensor.device}; packages are made for CPUs only", name=name)
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
             raise NotPackageable(f"{name} is a {type(tensor).__qualname__}, not a plain tensor", name=name)
+        if (odd := identities.unusual(tensor)) is not None:
+            raise NotPackageable(
+                f"{name} is {odd}, not a plain tensor; give the module one that holds its own values "
+                "(.resolve_neg(), .resolve_conj(), .clone())",
+                name=name,
+            )
 
 
 def _export(

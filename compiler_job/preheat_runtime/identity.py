@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 #: torch.compile leaves marks on a module, and a call that went there must not make the next one miss its package.
 _BOILERPLATE = frozenset(torch.nn.Module().__dict__) - {"training"} | {CALL, "_is_torch_compile"}
 _NOT_ITS_OWN = _BOILERPLATE | OF_THE_PROCESS
+_dispatch_keys, _KEYS = torch._C._dispatch_keys, torch._C.DispatchKey
+#: Keys of plain CPU tensors: of those made in inference mode, and of others.
+_INFERENCE = torch._C.DispatchKeySet(_KEYS.CPU).add(_KEYS.AutocastCPU)
+_WITH_AUTOGRAD = _INFERENCE.add(_KEYS.ADInplaceOrView).add(_KEYS.AutogradCPU)
 HOOK_DICTS = (
     "_forward_hooks",
     "_forward_pre_hooks",
@@ -190,15 +194,26 @@ def _tensor_identities(tensors: Mapping[str, torch.Tensor], parameters: Collecti
             shape=tuple(tensor.shape),
             stride=tensor.stride() if strided else (),
             # A subclass (quantised, distributed, lazy) computes something else than its dtype tells.
-            dtype=words[dtype] if _is_plain(tensor) else f"{words[dtype]} {type(tensor).__qualname__}",
+            dtype=words[dtype] if (odd := unusual(tensor)) is None else f"{words[dtype]} {odd}",
             device=words[device],
             tied_to=None if tied == path else tied,
         )
     return found
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) and tensor.layout is torch.strided
+def unusual(tensor: torch.Tensor) -> str | None:
+    """What a weight is where its memory does not hold its values as its dtype says, in words; None for a plain tensor."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or tensor.layout is not torch.strided:
+        return type(tensor).__qualname__
+    if not tensor.is_cpu:
+        return None  # no package is made for it
+    kind = _dispatch_keys(tensor)
+    if kind in (_WITH_AUTOGRAD, _INFERENCE):
+        return None
+    # What bound code reads is the memory; that it stands for other values only torch's operators know.
+    if tensor.is_neg():
+        return "lazily negated"
+    return "lazily conjugated" if tensor.is_conj() else f"of {kind}"
 
 
 def difference(pod: Identity, artifact: Identity) -> str | None:

@@ -101,6 +101,15 @@ class Prints(nn.Module):
         return x + 1
 
 
+class Negated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("sine", torch.ones(8, dtype=torch.complex64).conj().imag)
+
+    def forward(self, x):
+        return x + self.sine
+
+
 def hooked():
     net = nn.Linear(8, 8)
     net.register_forward_hook(lambda module, args, output: output * 2)
@@ -132,6 +141,7 @@ REFUSED = [
     (Opaque, package.IdentityUnknown, "has an object of type"),
     (hooked, package.NotPackageable, "hooks"),
     (Prints, package.SideEffect, "prints"),
+    (Negated, package.NotPackageable, r"sine is lazily negated, not a plain tensor; .*resolve_neg"),
 ]
 
 

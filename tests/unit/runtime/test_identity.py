@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from preheat_runtime.identity import describe, difference
+from preheat_runtime.identity import describe, difference, unusual
 
 SOURCE = """
 import enum, functools
@@ -214,3 +214,52 @@ def test_the_same_list_is_more_than_an_equal_one():
     before = describe(module).identity
     module.second = [1]
     assert difference(describe(module).identity, before) is not None
+
+
+ODD_WEIGHTS = {
+    "lazily negated": lambda: torch._neg_view(torch.ones(4)),
+    "lazily negated part": lambda: torch.ones(4, dtype=torch.complex64).conj().imag,
+    "lazily conjugated": lambda: torch.ones(4, dtype=torch.complex64).conj(),
+    "zero": lambda: torch._efficientzerotensor(4),
+    "functional": lambda: torch._to_functional_tensor(torch.ones(4)),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_WEIGHTS.values(), ids=ODD_WEIGHTS.keys())
+@pytest.mark.parametrize("kind", ["buffer", "parameter"])
+def test_a_weight_whose_memory_is_not_its_values_is_another(odd, kind):
+    """Code that is bound to it reads the memory alone."""
+    net, other = torch.nn.Module(), torch.nn.Module()
+    weight = odd()
+    for module, value in ((net, torch.ones(4, dtype=weight.dtype)), (other, weight)):
+        if kind == "buffer":
+            module.register_buffer("w", value)
+        else:
+            module.w = torch.nn.Parameter(value, requires_grad=False)
+    plain, found = describe(net).identity, describe(other).identity
+    assert plain.tensors["w"].dtype == str(weight.dtype).removeprefix("torch.")
+    assert f"w has dtype {found.tensors['w'].dtype}, artifact has" in (difference(found, plain) or "")
+    assert difference(found, describe(other).identity) is None
+
+
+def test_plain_weights_are_plain_in_whatever_mode_they_are_made():
+    weights = [torch.ones(2), torch.ones(2, requires_grad=True), torch.nn.Parameter(torch.ones(2)), torch.ones(4)[1:3]]
+    with torch.inference_mode():
+        weights += [torch.ones(2), torch.nn.Parameter(torch.ones(2))]
+        assert [unusual(each) for each in weights] == [None] * 6
+    assert [unusual(each) for each in weights] == [None] * 6
+    assert unusual(torch.ones(2).to_sparse()) == "Tensor"
+    assert unusual(torch._neg_view(torch.ones(2))) == "lazily negated"
+
+
+def test_a_convolutions_weights_lie_as_compiled():
+    """With one channel they may lie in both orders, and its answer comes in the one that torch sees."""
+    rows, last = torch.nn.Conv2d(1, 4, 3), torch.nn.Conv2d(1, 4, 3).to(memory_format=torch.channels_last)
+    assert rows.weight.stride() != last.weight.stride()
+    with torch.no_grad():
+        assert rows(torch.ones(2, 1, 8, 8)).stride() != last(torch.ones(2, 1, 8, 8)).stride()
+    said = difference(describe(last).identity, describe(rows).identity)
+    assert said == "weight has stride (9, 1, 3, 1), artifact has (9, 9, 3, 1)"
+    neutral = torch.nn.Conv2d(1, 4, 3)
+    neutral.weight.data = neutral.weight.data.as_strided((4, 1, 3, 3), (9, 5, 3, 1))
+    assert difference(describe(neutral).identity, describe(rows).identity) is None
