@@ -36,7 +36,7 @@ from .package_beside import check_package, check_region, compare, form_of_eager
 from .package_call import ExampleCall, PlannedCall, narrowed, plan_call
 from .package_cpu import GET_A_COMPILER, inductor_settings, require_compiler, require_cpu, vector_code
 from .package_device import without_regex
-from .package_effects import prints
+from .package_effects import asks, prints
 from .package_errors import (
     CompileFailed,
     CompilerMissing,
@@ -236,6 +236,8 @@ def require_describable(described: identities.Described) -> None:
         raise NotPackageable(
             f"{described.compiled} is compiled on its own; leave that to Preheat", name=described.compiled
         )
+    if described.distributed is not None:
+        raise asks(*described.distributed)
     _require_known(described.identity.unknown)
 
 

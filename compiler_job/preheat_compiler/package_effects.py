@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from .package_errors import OutputAliases, SideEffect
+from preheat_runtime import questions
+
+from .package_errors import NotPackageable, OutputAliases, SideEffect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,13 +51,56 @@ def answer_alone(module: torch.nn.Module, call: PlannedCall) -> Any:
     """The module's own answer to a call that it does nothing else for.
 
     Raises SideEffect when what the caller passed is not as it was, OutputAliases when a dict or list of the caller's is
-    part of the answer.
+    part of the answer, NotPackageable when it asks for other processes or for threads.
     """
     given = _Given(module, call)
-    answer = module(*call.args, **call.kwargs)
+    with _questions() as asked:
+        answer = module(*call.args, **call.kwargs)
+    if asked:
+        raise asks(*asked[0])
     given.require_unchanged()
     given.require_not_in(answer)
     return answer
+
+
+def asks(question: str, where: str) -> NotPackageable:
+    """Why there is no package of code that asks this, as an error."""
+    if question in questions.THREADS:
+        return NotPackageable(
+            f"the code asks for {question}(), and a package would keep the number that the compile Job has; ask when the "
+            "module is made, or leave it to torch's operators",
+            where=where or None, name=question,
+        )  # fmt: skip
+    return NotPackageable(
+        f"the code uses {question}, and in the compile Job there are no other processes; let the code around the module "
+        "talk to them, or compile the parts that do not",
+        where=where or None, name=question,
+    )  # fmt: skip
+
+
+@contextmanager
+def _questions() -> Iterator[list[tuple[str, str]]]:
+    """Collect what code outside torch asks while it runs inside, also that of installed packages, which nobody reads."""
+    found: list[tuple[str, str]] = []
+
+    def note(frame: Any, event: str, arg: Any) -> None:
+        if event == "c_call":
+            caller, name = frame, questions.full_name(arg)
+            if name not in questions.THREADS:
+                return
+        elif event == "call" and questions.is_distributed(frame.f_globals.get("__name__") or ""):
+            caller, name = frame.f_back, f"{frame.f_globals['__name__']}.{frame.f_code.co_name}"
+        else:
+            return
+        if caller is not None and not caller.f_code.co_filename.startswith((_TORCH, "<frozen ")):
+            found.append((name, f"{caller.f_code.co_filename}:{caller.f_lineno}"))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield found
+    finally:
+        sys.setprofile(before)
 
 
 class _Tensor(NamedTuple):

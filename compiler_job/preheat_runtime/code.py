@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import questions
 from .imports import modules_of
 from .libraries import foreign_parts, is_opaque, is_own, is_users, release, top_package
 from .objects import WRAPPERS_MARKS, ObjectDigest
@@ -62,6 +63,16 @@ class Found:
         """Modules that functions import when they run, each with the names that may be taken out of it."""
         self.in_order = False
         """Whether some code may go through a module's weights, so that their order counts."""
+        self.asked: dict[str, str] = {}
+        """What code asks torch about the process, by its full name, with the `file:line` of one such place."""
+        self.only_make: set[types.CodeType] = set()
+        """Code that makes modules and runs in no call of theirs: what it asked for is in their attributes."""
+
+    def ask(self, code: types.CodeType, scope: dict[str, Any], names: frozenset[str]) -> None:
+        """Note what code asks."""
+        if code not in self.only_make:
+            for name, line in questions.asked(code, scope, names):
+                self.asked.setdefault(name, f"{code.co_filename}:{line}")
 
 
 class CodeDigest(ObjectDigest):
@@ -87,6 +98,8 @@ class CodeDigest(ObjectDigest):
 
     def _class_body(self, value: type) -> None:
         if is_opaque(value.__module__):
+            if questions.is_distributed(value.__module__):
+                self._found.asked.setdefault(questions.full_name(value), "")
             self.put("class", value.__module__, value.__qualname__)
             self._foreign_parts(value)
             return
@@ -101,6 +114,9 @@ class CodeDigest(ObjectDigest):
             self._found.in_order = True  # for all that is known of its code
             self._library_class(value)
             return
+        made = value.__dict__.get("__init__")
+        if issubclass(value, torch.nn.Module) and type(made) is types.FunctionType:
+            self._found.only_make.add(made.__code__)
         for name, item in sorted(value.__dict__.items()):
             if name not in _BORING_CLASS_ATTRIBUTES and not is_ours(name, item):
                 self.put("attribute", name)
@@ -156,6 +172,8 @@ class CodeDigest(ObjectDigest):
     def _function_body(self, value: Any) -> None:
         if not is_users(value):
             library = None if is_opaque(value.__module__) else release(top_package(value.__module__))
+            if questions.is_distributed(value.__module__ or ""):
+                self._found.asked.setdefault(questions.full_name(value), "")
             self.put("function", value.__module__, value.__qualname__, library)
             if library is not None:
                 self._library_module(value.__module__)
@@ -181,6 +199,7 @@ class CodeDigest(ObjectDigest):
         self._attributes_of_function(value)
         self._globals(value.__globals__, code)
         names = _names_of(code)
+        self._found.ask(code, value.__globals__, names)
         self._found.in_order = self._found.in_order or not names.isdisjoint(_WEIGHTS_IN_ORDER)
         for name in modules_of(code, value.__globals__):
             self._found.imported.add((name, names))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import questions
 from .code import CodeDigest, Found
 from .imports import key, module_of
 from .libraries import OF_THE_PROCESS
@@ -56,13 +57,15 @@ class Described:
     not_known_of_imports: tuple[str, ...] = ()
     hooked: str | None = field(default=None)
     compiled: str | None = field(default=None)
+    distributed: tuple[str, str] | None = field(default=None)
 
 
 def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = ()) -> Described:
     """Describe `module` as it is now: takes about 10 to 30 ms for a few hundred submodules, reads no weight.
 
     `hooked` is the path of a submodule with forward or backward hooks, which are not part of the identity; `compiled`
-    of one that somebody but us compiled, with whatever it now answers. `not_known_of_imports` is what is unknown of the
+    of one that somebody but us compiled, with whatever it now answers. `distributed` is what code asks of which no package
+    can have the answer, of other processes or of threads, with its `file:line`. `not_known_of_imports` is what is unknown of the
     modules that functions import when they run. Neither are the attributes of `without`, pairs of
     path and name.
     """
@@ -110,6 +113,9 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
         modules[path] = ModuleIdentity(class_name=kind.__qualname__, code=classes[kind], attributes=attributes)
     patches, more = _digest(new_digest(), _add_patches)
     imports, of_imports = _imports(found.imported, new_digest, watch)
+    compared = sorted(name for name in found.asked if not _of_no_package(name))
+    for name in filter(questions.is_setting, compared):
+        watch.add_content(functools.partial(questions.answer, name))
     watch.arm()
     return Described(
         identity=Identity(
@@ -119,13 +125,26 @@ def describe(module: torch.nn.Module, *, without: Collection[tuple[str, str]] = 
             imports=imports,
             order=_order(tensors) if found.in_order else None,
             unknown=tuple(unknown + more + of_imports),
+            asked={name: questions.answer(name) for name in compared} or None,
         ),
         watch=watch,
         tensors=tensors,
         not_known_of_imports=tuple(of_imports),
         hooked=hooked,
         compiled=compiled,
+        distributed=min(
+            (pair for pair in found.asked.items() if _of_no_package(pair[0])), key=_best_said, default=None
+        ),
     )
+
+
+def _of_no_package(question: str) -> bool:
+    return questions.is_distributed(question) or question in questions.THREADS
+
+
+def _best_said(question: tuple[str, str]) -> tuple[bool, str]:
+    """Those with a line first."""
+    return not question[1], question[1]
 
 
 def _order(tensors: Iterable[str]) -> str:
@@ -246,6 +265,10 @@ def difference(pod: Identity, artifact: Identity) -> str | None:
             return f"{path} has stride {found.stride}, artifact has {expected.stride}"
     if pod.patches != artifact.patches:
         return "functions of torch itself were replaced, not as in the compile Job"
+    for question, then in (artifact.asked or {}).items():
+        # What is asked by code that the pod has not come upon yet is as it is, too.
+        if (now := (pod.asked or {}).get(question) or questions.answer(question)) != then:
+            return f"{question} is {now} in the pod, artifact has {then}"
     # One that did not import what the other did may not have come upon the code that goes through them.
     if None not in (pod.order, artifact.order) and pod.order != artifact.order:
         return "parameters or buffers are in another order, which the code goes through"

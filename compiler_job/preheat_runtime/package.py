@@ -21,7 +21,7 @@ FORMAT_VERSION = 1
 TARGET_FILE = "target.json"
 LIBRARY_FILE = "model.so"
 #: Fields that are not written where they are None.
-_SELDOM = frozenset({"stride", "same_as", "subclass"})
+_SELDOM = frozenset({"stride", "same_as", "subclass", "asked"})
 
 
 class TargetUnreadable(Exception):
@@ -149,7 +149,8 @@ class Identity:
     `imports` is what functions import when they run and had been imported, by `imports.key`; more than an artifact has is no
     difference, as running the code in the compile Job did not import it. `order` is that of the weights, where code may go
     through them: what is put around a layer and taken away again leaves another behind.
-    `unknown` names what could not be compared: with any of it a package must not be built.
+    `unknown` names what could not be compared: with any of it a package must not be built. `asked` is what torch answered
+    to what code asks of the process and its machine (see `questions`), None where it asks nothing.
     """
 
     modules: Mapping[str, ModuleIdentity]
@@ -158,6 +159,7 @@ class Identity:
     imports: Mapping[str, str] = field(default_factory=dict)
     order: str | None = None
     unknown: tuple[str, ...] = ()
+    asked: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,6 +256,7 @@ def _identity(data: Mapping[str, Any]) -> Identity:
         imports={str(name): str(digest) for name, digest in data.get("imports", {}).items()},
         order=data.get("order"),
         unknown=tuple(data["unknown"]),
+        asked=None if data.get("asked") is None else {str(name): str(words) for name, words in data["asked"].items()},
     )
 
 

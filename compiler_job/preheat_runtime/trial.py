@@ -30,6 +30,8 @@ _TAKEN_AS_IT_IS = frozenset({
     types.FunctionType, types.BuiltinFunctionType, types.CodeType,
 })  # fmt: skip
 _OF_C = types.WrapperDescriptorType
+#: Where torch has operators that other processes must call as well, in the same order as all others of theirs.
+_OF_MANY_PROCESSES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "symm_mem"})
 
 
 class NotRepeatable(BaseException):
@@ -133,6 +135,8 @@ class _Guard(TorchDispatchMode):  # type: ignore[misc]
         if self.refused is None:
             draws = draws_random_numbers(func, args, kwargs)
             why = f"it draws random numbers ({func})" if draws else self._writes(func, args, kwargs)
+            if func.namespace in _OF_MANY_PROCESSES:
+                why = f"it talks to other processes ({func})"
             if why is not None:
                 self.refused = NotRepeatable(why)
             elif self._stop():

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from preheat_compiler import package, package_cpu
@@ -110,6 +111,34 @@ class Negated(nn.Module):
         return x + self.sine
 
 
+class Ranks(nn.Module):
+    def forward(self, x):
+        if dist.is_initialized():
+            dist.all_reduce(x)
+        return x + 1
+
+
+class Threads(nn.Module):
+    def forward(self, x):
+        return x * torch.get_num_threads()
+
+
+#: As of an installed package, whose code is taken by name.
+LIBRARY: dict = {"__name__": "numpy.of_a_test", "torch": torch}
+exec("def ranks():\n    return torch.distributed.is_initialized()\n", LIBRARY)
+exec("def threads():\n    return torch.get_num_threads()\n", LIBRARY)
+
+
+class RanksOfALibrary(nn.Module):
+    def forward(self, x):
+        return -x if LIBRARY["ranks"]() else x + 1
+
+
+class ThreadsOfALibrary(nn.Module):
+    def forward(self, x):
+        return x * LIBRARY["threads"]()
+
+
 def hooked():
     net = nn.Linear(8, 8)
     net.register_forward_hook(lambda module, args, output: output * 2)
@@ -141,6 +170,10 @@ REFUSED = [
     (Opaque, package.IdentityUnknown, "has an object of type"),
     (hooked, package.NotPackageable, "hooks"),
     (Prints, package.SideEffect, "prints"),
+    (Ranks, package.NotPackageable, "uses torch.distributed, and in the compile Job there are no other processes"),
+    (Threads, package.NotPackageable, r"asks for torch.get_num_threads\(\), and a package would keep the number"),
+    (RanksOfALibrary, package.NotPackageable, "uses torch.distributed.distributed_c10d.is_initialized"),
+    (ThreadsOfALibrary, package.NotPackageable, r"asks for torch.get_num_threads\(\)"),
     (Negated, package.NotPackageable, r"sine is lazily negated, not a plain tensor; .*resolve_neg"),
 ]
 
@@ -164,6 +197,8 @@ def test_training_batch_norm_writes_to_its_statistics(tmp_path):
         (Prints, package.SideEffect, "print("),
         (GlobalTensor, package.UnbindableConstant, "x + LITERAL"),
         (Literal, package.UnbindableConstant, "torch.tensor([0.5])"),
+        (Ranks, package.NotPackageable, "if dist.is_initialized():"),
+        (Threads, package.NotPackageable, "x * torch.get_num_threads()"),
     ],
 )
 def test_an_error_names_the_users_line(tmp_path, make, error, code):

@@ -317,3 +317,34 @@ def test_the_modes_of_one_thread_are_entered_in_another():
     thread.join()
     assert seen == [modes]
     assert (modes.inference, modes.autocast, modes.autocast_dtype) == (True, True, torch.bfloat16)
+
+
+class Together(nn.Module):
+    """Talks to other processes, by code that nobody reads before it runs."""
+
+    def forward(self, x):
+        y = x + 1
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(y)
+        return y
+
+
+def test_other_processes_are_not_talked_to():
+    """They would take it for another of theirs, and every one after it as well."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    x = torch.zeros(2)
+    assert once_more(Together(), x).tolist() == [1, 1]
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        with pytest.raises(NotRepeatable, match=r"it talks to other processes \(c10d\.allreduce_"):
+            once_more(Together(), x)
+        with pytest.raises(NotRepeatable, match="it talks to other processes"):
+            once_more(Functional(), x)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+class Functional(nn.Module):
+    def forward(self, x):
+        return torch.ops._c10d_functional.all_reduce(x, "sum", "0")
