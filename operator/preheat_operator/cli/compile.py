@@ -68,7 +68,7 @@ def main(options: argparse.Namespace) -> int:
         except OSError as error:
             raise _not_laid_out(folder, error, named=options.work is not None) from None
         driver.run(folder, python=options.python)
-        digest, manifest = publish_result(folder / "out", request, store, keys, location)
+        digest, manifest = publish_result(folder / "out", request, store, keys)
     if not _served(manifest):
         say(f"nothing of it can be served, so {manifest.name} points to what it pointed to before")
     _show(digest, manifest, location, as_json=options.output == "json")
@@ -189,9 +189,7 @@ def _kept_folder(kept: Path) -> Path:
     return folder
 
 
-def publish_result(
-    out: Path, request: JobRequest, store: Objects, keys: Keys, location: StoreLocation
-) -> tuple[str, Manifest]:
+def publish_result(out: Path, request: JobRequest, store: Objects, keys: Keys) -> tuple[str, Manifest]:
     """Publish what the compile driver left in `out`, and let the name point to it; returns digest and manifest.
 
     Raises CommandError for a result that cannot be used, and StoreError; the digest of what is published was said then.
@@ -210,8 +208,7 @@ def publish_result(
                 patience=PATIENCE_SECONDS, retrying=_say_retry,
             )  # fmt: skip
         except StoreError:
-            _say_digest(digest, manifest.revision, location)
-            say(f"but {manifest.name} does not point to it:")
+            say(f"{manifest.revision} is {digest}, but {manifest.name} does not point to it")
             raise
     return digest, manifest
 
@@ -240,11 +237,11 @@ def _show(digest: str, manifest: Manifest, location: StoreLocation, *, as_json: 
     _write_result(digest, manifest, location, as_json=as_json)
     if not delivered():
         # The digest cost a compile, and may be all there is to load it by.
-        _say_digest(digest, manifest.revision, location)
+        say(_where(digest, manifest, location))
 
 
-def _say_digest(digest: str, revision: str, location: StoreLocation) -> None:
-    say(f"{revision} is {digest} in {location}")
+def _where(digest: str, manifest: Manifest, location: StoreLocation) -> str:
+    return f"{manifest.revision} is {digest} in {location}"
 
 
 def _write_result(digest: str, manifest: Manifest, location: StoreLocation, *, as_json: bool) -> None:
@@ -258,7 +255,7 @@ def _write_result(digest: str, manifest: Manifest, location: StoreLocation, *, a
     ]  # fmt: skip
     for line in table(rows):
         write(line)
-    write(f"{manifest.revision} is {digest} in {location}")
+    write(_where(digest, manifest, location))
 
 
 def _as_json(digest: str, manifest: Manifest, location: StoreLocation) -> dict[str, Any]:
