@@ -172,6 +172,20 @@ MISTAKES = (
     Mistake("dtype", {f"{TENSOR}.dtype": "float"}, ("tensor.dtype", "float32")),
     Mistake("low without high", {f"{TENSOR}.low": 1}, ("args[0].tensor", "set both")),
     Mistake("low above high", {f"{TENSOR}.low": 2, f"{TENSOR}.high": 2}, ("args[0].tensor", "low must be below high")),
+    *(
+        Mistake(
+            f"bounds that {dtype} cannot hold: {low} to {high}",
+            {f"{TENSOR}.dtype": dtype, f"{TENSOR}.low": low, f"{TENSOR}.high": high},
+            ("args[0].tensor", "low and high must be within what the dtype can hold", f"{dtype} {least} to {most}"),
+        )
+        for dtype, low, high, least, most in (
+            ("uint8", -5, 300, 0, 256),
+            ("uint8", 0, 257, 0, 256),
+            ("int8", -129, 0, -128, 128),
+            ("int16", 0, 32769, -32768, 32768),
+            ("float16", 0, 65505, -65504, 65504),
+        )
+    ),
     Mistake(
         "bool with bounds",
         {f"{TENSOR}.dtype": "bool", f"{TENSOR}.low": 0, f"{TENSOR}.high": 2},

@@ -12,10 +12,19 @@ from pydantic import ConfigDict, Field, model_validator
 from preheat_operator.api.base import ApiModel, atomic_list, list_map, rule, rules, unchecked
 from preheat_operator.api.enums import ConstType, Dtype
 from preheat_operator.api.fields import DECIMAL, EXPONENT, Callable_, DimName, Identifier, Name, Region, Size
-from preheat_operator.api.nested import dims_mistake, nested_mistake
+from preheat_operator.api.nested import HELD, NOT_HELD, dims_mistake, nested_mistake
 
 MAX_BUCKETS: Final = 32
 MAX_ITEMS: Final = 64
+
+
+def _held() -> str:
+    """CEL that says whether `low` and `high` are within what the dtype can hold."""
+    kinds = "".join(
+        f"self.dtype == '{dtype.value}' ? self.low >= {low} && self.high <= {high} : "
+        for dtype, (low, high) in HELD.items()
+    )
+    return f"!has(self.low) || !has(self.high) || ({kinds}true)"
 
 
 class Tensor(ApiModel):
@@ -28,6 +37,7 @@ class Tensor(ApiModel):
                 "!has(self.low) || !has(self.high) || self.low < self.high", "low must be below high: high is exclusive"
             ),
             rule("self.dtype != 'bool' || !has(self.low)", "low and high mean nothing for dtype bool: remove them"),
+            rule(_held(), NOT_HELD),
         )
     )
 

@@ -26,6 +26,13 @@ _VALUES = {
     ConstType.STRING: (r"(?s:.*)", "text"),
 }
 
+HELD = {Dtype.UINT8: (0, 256), Dtype.INT8: (-128, 128), Dtype.INT16: (-32768, 32768), Dtype.FLOAT16: (-65504, 65504)}
+"""The widest `low` and `high` of a dtype that cannot hold all that the fields can: what is drawn would come out as another
+number. Of integers `high` is exclusive."""
+NOT_HELD = "low and high must be within what the dtype can hold: " + ", ".join(
+    f"{dtype.value} {low} to {high}" for dtype, (low, high) in HELD.items()
+)
+
 
 def tensors_of(value: Input) -> Iterator[Tensor]:
     """Every tensor of an argument, in order."""
@@ -94,6 +101,10 @@ def _tensor(tensor: Tensor) -> str | None:
         return "low must be below high: high is exclusive"
     if tensor.dtype == Dtype.BOOL and tensor.low is not None:
         return "low and high mean nothing for dtype bool: remove them"
+    if tensor.low is not None and tensor.high is not None and tensor.dtype in HELD:
+        least, most = HELD[tensor.dtype]
+        if tensor.low < least or tensor.high > most:
+            return NOT_HELD
     return None
 
 
