@@ -176,15 +176,21 @@ class Library:
         given = self._input_array(*_handles(inputs))
         results = self._output_array()
         arguments = (self._container, given, self.inputs, results, self.outputs, None, None)
-        begin = time.thread_time()
-        short = self._seconds < SHORT
-        if short:
-            code = self._lanes.run(self._run, *arguments)
-        else:
-            code = self._lanes.run(CROWD.run, self._runners, self._run, *arguments)
-        self._seconds = time.thread_time() - begin
-        self._code.check(code)
-        made = iter(_tensors([handle for handle in results if handle]))
+        try:
+            begin = time.thread_time()
+            short = self._seconds < SHORT
+            if short:
+                code = self._lanes.run(self._run, *arguments)
+            else:
+                code = self._lanes.run(CROWD.run, self._runners, self._run, *arguments)
+            self._seconds = time.thread_time() - begin
+            self._code.check(code)
+            handles = [handle for handle in results if handle]
+        except BaseException:
+            # A signal's handler that raises does so here, once the code is through: its answer must not stay for ever.
+            _tensors([handle for handle in results if handle])
+            raise
+        made = iter(_tensors(handles))
         return [next(made) if handle else None for handle in results]
 
     @property

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from preheat_runtime import choosing, fallback, outside, policy, report, revision, serve, trial
+from preheat_runtime import choosing, fallback, native, outside, policy, report, revision, serve, trial
 from preheat_runtime.choosing import Choice
 from preheat_runtime.levers import Levers
 from preheat_runtime.native import NativeError
@@ -300,3 +300,20 @@ def test_a_module_that_is_struck_while_it_runs_for_a_check_is_not_taken_for_one_
     for do in (lambda: trial.run(Struck(), (), {}, lambda: False), lambda: trial.twin(Struck(), [])):
         with pytest.raises((SoftTimeLimitExceeded, TimeoutError)):
             do()
+
+
+def test_the_answer_of_code_that_was_struck_does_not_stay(strike: Callable[..., Any]) -> None:
+    answer = torch.zeros(2)
+
+    def run(_container: object, _given: object, _inputs: int, results: Any, *_: object) -> None:
+        (results[0],) = native._handles([answer])
+        strike()
+
+    library = native.Library.__new__(native.Library)
+    library._container, library._code, library._run, library._seconds = None, None, run, 0.0  # type: ignore[assignment]
+    library.inputs, library.outputs = 0, 1
+    library._input_array, library._output_array = ctypes.c_void_p * 0, ctypes.c_void_p * 1
+    held = answer._use_count()  # type: ignore[attr-defined]
+    with pytest.raises((SoftTimeLimitExceeded, TimeoutError)):
+        library.run([])
+    assert answer._use_count() == held  # type: ignore[attr-defined]
