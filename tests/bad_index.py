@@ -129,6 +129,9 @@ def faults(*words: str, python: str = sys.executable, **environ: str) -> list[st
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     divides, kind, at_once = answer.pop("divides"), answer.pop("kind"), answer.pop("at once", [])
     found = [f"at once: {each}" for each in at_once]
+    if kind == "NativeError":
+        printed = [line for line in done.stderr.splitlines() if "Error" in line or "frame #" in line]
+        found += [f"a refused call printed {line}" for line in printed[:3]]
     words_of = ["index out of bounds"] * BAD
     if divides:
         words_of[5] = "ZeroDivisionError"

@@ -57,6 +57,7 @@ from .package_objects import room_for_two, wrapper_beside_kernels
 from .package_proof import floating, randomise_, shuffle_
 from .package_ranges import fixed_range
 from .redaction import redact
+from .refusals import refused_silently
 from .stages import EXPORT, counted
 
 if TYPE_CHECKING:
@@ -335,6 +336,7 @@ def _compile(program: Any, library: Path, *, cpu_isa: str, options: Mapping[str,
         vector_code(cpu_isa),
         _quick_objects(),
         kept_in_regions(packages=settings.get("aot_inductor.precompile_headers") is False),
+        refused_silently(),
     ):
         archive = Path(scratch) / "model.pt2"
         try:

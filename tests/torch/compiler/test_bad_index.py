@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import bad_index
+from preheat_compiler.refusals import refused_silently
 from preheat_runtime.environment import cache_environment
 from preheat_runtime.parallel import kept_in_regions
 
@@ -30,8 +31,13 @@ def test_a_warm_pod_refuses_it_and_answers_the_next_call(threads: str, tmp_path:
 
 
 def test_inductor_is_as_it_was_afterwards() -> None:
+    from torch._inductor import codecache
     from torch._inductor.codegen import cpp
 
+    package = codecache.AotCodeCompiler.__dict__["compile"]
+    with refused_silently():
+        assert codecache.AotCodeCompiler.__dict__["compile"] is not package, "packages would print what they refuse"
+    assert codecache.AotCodeCompiler.__dict__["compile"] is package
     before = cpp.CppScheduling.define_kernel, cpp.CppKernel.decide_parallel_depth
     with kept_in_regions(packages=True):
         inside = cpp.CppScheduling.define_kernel, cpp.CppKernel.decide_parallel_depth
