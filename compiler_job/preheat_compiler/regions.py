@@ -28,6 +28,7 @@ from preheat_compiler.verdict import TargetError
 from preheat_runtime import identity as identities
 from preheat_runtime.bind import Mismatch
 from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, DimRange, RegionSpec, Target
+from preheat_runtime.regions import CHANGED
 from preheat_runtime.replaced import replaced
 
 if TYPE_CHECKING:
@@ -269,6 +270,12 @@ def _require_served(work: Work, module: torch.nn.Module, bucket: Bucket) -> None
         ) from error
     if opened.missed:
         path, why = next(iter(opened.missed.items()))
+        if why == CHANGED:
+            raise package.NotPackageable(
+                f"the region {path} is set to something else while its module runs: pass it as an argument instead, or set it"
+                " before the module is called",
+                name=path,
+            )
         raise package.NotPackageable(f"the region {path} is also called otherwise than at first: {why}", name=path)
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .package import Identity, PackageSpec, Target
+    from .watch import Watch
 
 _data_ptr = torch.Tensor.data_ptr
 # Asked at every call, and at every region of it.
@@ -110,6 +111,11 @@ class ModuleState:
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """Parameters and buffers by path."""
         return self._described.tensors
+
+    @property
+    def watch(self) -> Watch:
+        """What notices that it is another one now."""
+        return self._described.watch
 
     @property
     def hooked(self) -> str | None:

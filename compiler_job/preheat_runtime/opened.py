@@ -23,7 +23,7 @@ class OpenPackage:
         install(module, target)
         self._state = ModuleState(module)
         self._levers = target.levers
-        self._package = open_package(target, directory, module, self._state)
+        self._package = open_package(target, directory, module, self._state, closely=True)
 
     @property
     def missed(self) -> Mapping[str, str]:

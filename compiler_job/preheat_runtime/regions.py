@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .bind import BoundCode, BoundPackage, Code, Mismatch, grad_reason, process_reason
+from .bind import BoundCode, BoundPackage, Code, Mismatch, ModuleState, grad_reason, process_reason
 from .calls import Matcher
 from .hook import in_words
+from .identity import describe
 from .outside import let_through
+from .parts import Part, Surroundings
 from .patches import CALL, OURS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from .bind import ModuleState
     from .package import CallSpec, Target
 
 
@@ -103,15 +104,28 @@ def _compiled_alone(present: Any) -> bool:
     return present is not None and not hasattr(type(present), OURS)
 
 
+#: Why a region runs as it is where its module sets something on it for the time of the call.
+CHANGED = "the module that calls it has changed what it was compiled with"
+
+
 class _Region:
     """The code of one submodule. A call that is not one that was compiled runs as it is, and is noted."""
 
-    def __init__(self, code: BoundCode, block: torch.nn.Module, path: str, package: RegionalPackage) -> None:
+    def __init__(
+        self,
+        code: BoundCode,
+        block: torch.nn.Module,
+        path: str,
+        package: RegionalPackage,
+        part: Part | None = None,
+    ) -> None:
+        """`part` is what is watched of the submodule, where anything is."""
         self._match, self._run = code.match, code.run
         self._block = block
         self._path = path
         # Not the package itself, which holds all its regions: it would live, and the weights with it, until Python looks for cycles.
         self._missed = package.missed
+        self._part = part
         self._state = package.state
         self._autocast_reason = package.levers.autocast_reason
         self._broken: str | None = None
@@ -119,19 +133,21 @@ class _Region:
     def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor] | str:
         """The tensors to run, or why this call runs as it is.
 
-        The module itself was looked at before its own call; the process may have changed since: the module's own Python
-        may enter modes of its own.
+        The module itself was looked at before its own call; the process, and the submodule, may have changed since: the
+        module's own Python may enter modes of its own, and set what it likes on its submodules for the time of the call.
         """
         reason = self._broken or process_reason() or self._autocast_reason("cpu")
         if reason is not None:
             return reason
+        if self._part is not None and not self._part.unchanged():
+            return CHANGED
         tensors = self._match(args, kwargs)
         return tensors if isinstance(tensors, str) else grad_reason(self._state, tensors) or tensors
 
-    def of(self, block: torch.nn.Module) -> _Region:
+    def of(self, block: torch.nn.Module, part: Part) -> _Region:
         """The same code and weights for a submodule's twin."""
         made = copy.copy(self)
-        made._block = block
+        made._block, made._part = block, part
         return made
 
     def ask(self, *args: Any, **kwargs: Any) -> Any:
@@ -155,6 +171,18 @@ class _Region:
         return answer
 
 
+class Closely(Part):
+    """As a Part, and all that the submodule's identity is computed from, and where its weights are. Takes long."""
+
+    def __init__(self, around: Surroundings, block: torch.nn.Module) -> None:
+        super().__init__(around, block)
+        self._state = ModuleState(block)
+
+    def unchanged(self) -> bool:
+        """Whether all of it is as it was."""
+        return super().unchanged() and self._state.unchanged()
+
+
 class RegionalPackage:
     """One target's code for parts of this module, with their weights. `match` first, then `answer`.
 
@@ -164,7 +192,10 @@ class RegionalPackage:
     runs_the_module = True
     """What `answer` raises is raised by the module's own Python; where our code fails, the submodule runs as it is."""
 
-    def __init__(self, target: Target, directory: Path, module: torch.nn.Module, state: ModuleState) -> None:
+    def __init__(
+        self, target: Target, directory: Path, module: torch.nn.Module, state: ModuleState, *, closely: bool = False
+    ) -> None:
+        """`closely`: each region is described by itself, and all that it is made of is looked at whenever it is asked."""
         reason = state.against(target)
         if reason is not None:
             raise Mismatch(reason)
@@ -176,13 +207,15 @@ class RegionalPackage:
         self.levers = target.levers
         self._target = target
         self._regions: dict[int, _Region] = {}
+        around = Surroundings(state.watch)
         for region in target.regions:
             code = Code(region.package, directory)
             matchers: dict[type, Matcher] = {}
             for path in region.paths:
                 block = module.get_submodule(path)
                 matcher = _matcher(region.call, block, matchers)
-                self._regions[id(block)] = _Region(BoundCode(code, matcher, state, path), block, path, self)
+                part = Closely(around, block) if closely else Part(around, block)
+                self._regions[id(block)] = _Region(BoundCode(code, matcher, state, path), block, path, self, part)
 
     def regions_check(self, args: tuple[Any, ...]) -> None:
         """All that is checked at the regions of one call which gives each of them `args`; for measuring."""
@@ -201,13 +234,14 @@ class RegionalPackage:
     def again(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """As `answer`, with the Python of `module`, a twin of this one's: what it leaves behind is left there."""
         install(module, self._target)
+        around = Surroundings(describe(module).watch)
         blocks = [
             (module.get_submodule(path), self._regions[id(self._module.get_submodule(path))])
             for region in self._target.regions
             for path in region.paths
         ]
         before = _active.regions
-        _active.regions = {id(block): region.of(block) for block, region in blocks}
+        _active.regions = {id(block): region.of(block, Part(around, block)) for block, region in blocks}
         try:
             return module._call_impl(*args, **kwargs)
         finally:
@@ -225,8 +259,9 @@ def _matcher(call: CallSpec, block: torch.nn.Module, known: dict[type, Matcher])
 
 
 def open_package(
-    target: Target, directory: Path, module: torch.nn.Module, state: ModuleState
+    target: Target, directory: Path, module: torch.nn.Module, state: ModuleState, *, closely: bool = False
 ) -> BoundPackage | RegionalPackage:
-    """The target's code bound to the module. Raises Mismatch."""
-    kind = RegionalPackage if target.regions else BoundPackage
-    return kind(target, directory, module, state)
+    """The target's code bound to the module; `closely` as of RegionalPackage. Raises Mismatch."""
+    if target.regions:
+        return RegionalPackage(target, directory, module, state, closely=closely)
+    return BoundPackage(target, directory, module, state)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from preheat_compiler import regions
 from preheat_compiler.package import ExampleCall, NotPackageable
 from preheat_compiler.regions import region_paths, varying
 from preheat_compiler.verdict import TargetError
+from preheat_runtime.levers import Levers
 from preheat_runtime.package import DimRange
+from preheat_runtime.regions import CHANGED
 
 
 def net() -> nn.Module:
@@ -80,3 +84,19 @@ def test_nothing_varies_where_there_is_one_size() -> None:
 def test_calls_that_differ_otherwise_are_no_region(calls: list[ExampleCall]) -> None:
     with pytest.raises(NotPackageable):
         varying(calls, {})
+
+
+def test_a_region_that_is_set_while_its_module_runs_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Opened:
+        def __init__(self, *_: Any) -> None:
+            self.missed = {"blocks.0": CHANGED}
+
+        def __call__(self) -> None:
+            pass
+
+    monkeypatch.setattr(regions.package, "load_package", Opened)
+    monkeypatch.setattr(regions, "pick_sizes", lambda _: [None])
+    monkeypatch.setattr(regions, "build_call", lambda *_, **__: ExampleCall())
+    work = SimpleNamespace(levers=Levers(), device="cpu", artifact=None)
+    with pytest.raises(NotPackageable, match=r"blocks\.0 is set to something else while its module runs: pass it"):
+        regions._require_served(work, nn.Identity(), None)  # type: ignore[arg-type]
