@@ -140,11 +140,14 @@ class ModuleState:
             return f"{self.hooked} has hooks, which compiled code would not run"
         if self._described.compiled is not None:
             return f"{self._described.compiled} is compiled on its own, and would not be asked"
-        if self._described.distributed is not None and (target.package is not None or target.regions):
-            question, where = self._described.distributed
-            at = f" ({where})" if where else ""
-            return f"the code uses {question}{at}, of which a package has another process's answer"
-        return identities.difference(self.identity, target.identity)
+        other = identities.difference(self.identity, target.identity)
+        if other is not None or self._described.distributed is None:
+            return other
+        if target.package is None and not target.regions:
+            return None  # torch asks for itself
+        question, where = self._described.distributed
+        at = f" ({where})" if where else ""
+        return f"the code uses {question}{at}, of which a package has another process's answer"
 
 
 def watched_reason() -> str | None:

@@ -70,6 +70,10 @@ def test_one_tensor_given_twice_has_a_package_of_its_own(job, compiled, monkeypa
         assert compiled.served(lambda args=args: close(served(*args), net(*args)))
         compiled.wait()
     assert all(line["event"] == "preheat" for line in compiled.lines), "and checks find it right"
+    kept = x.clone()
+    served(x, x[:])
+    served(x, x)
+    assert torch.equal(x, kept), "code that writes to what it is given would do so twice"
 
 
 @torch.no_grad()
