@@ -41,8 +41,17 @@ _LAST = frozenset(name.rpartition(".")[2] for name in THREADS | _MACHINE) | _SET
 #: Without one of these names, code asks nothing but through what its globals stand for.
 _HINTS = _LAST | {"distributed", "torch.distributed"}
 
-_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF"})
-_STORES = frozenset({"STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL"})
+_KINDS = {"LOAD_ATTR": "ATTR", "LOAD_METHOD": "ATTR", "IMPORT_NAME": "IMPORT", "IMPORT_FROM": "FROM"}
+_OF_NAMES = (
+    "LOAD_GLOBAL",
+    "LOAD_NAME",
+    "LOAD_FAST",
+    "LOAD_DEREF",
+    "STORE_FAST",
+    "STORE_NAME",
+    "STORE_DEREF",
+    "STORE_GLOBAL",
+)
 
 
 def is_distributed(name: str) -> bool:
@@ -120,35 +129,50 @@ def _chains(code: types.CodeType) -> tuple[tuple[str, tuple[str, ...], int], ...
     """Each name that code takes attributes of, with those attributes in turn; what it imports goes by its full name."""
     found: list[tuple[str, tuple[str, ...], int]] = []
     for each in _with_inner(code):
-        line, base, begun = each.co_firstlineno, "", 0
+        base, begun = "", 0
         attributes: list[str] = []
         bound: dict[str, str] = {}
         imported = taken = ""
-        for step in dis.get_instructions(each):
-            if step.opname in ("EXTENDED_ARG", "CACHE"):
-                continue
-            line = _line(step, line)
-            if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and base:
-                attributes.append(step.argval)
+        for kind, name, line in _steps(each):
+            if kind == "ATTR" and base:
+                attributes.append(name)
                 continue
             if base:
                 found.append((base, tuple(attributes), begun))
             base = ""
-            if step.opname == "IMPORT_NAME":
-                imported = taken = str(step.argval)
+            if kind == "IMPORT":
+                imported = taken = name
                 found.append((imported, (), line))
-            elif step.opname == "IMPORT_FROM":
-                taken = imported if imported.endswith(f".{step.argval}") else f"{imported}.{step.argval}"
+            elif kind == "FROM":
+                taken = imported if imported.endswith(f".{name}") else f"{imported}.{name}"
                 found.append((taken, (), line))
-            elif step.opname in _STORES and taken:
+            elif kind == "STORE" and taken:
                 # `import torch.backends` binds `torch`.
-                bound[step.argval] = taken if taken != imported else imported.partition(".")[0]
+                bound[name] = taken if taken != imported else imported.partition(".")[0]
                 taken = ""
-            elif step.opname in _LOADS and isinstance(step.argval, str):
-                base, begun, attributes = bound.get(step.argval, step.argval), line, []
+            elif kind == "LOAD":
+                base, begun, attributes = bound.get(name, name), line, []
         if base:
             found.append((base, tuple(attributes), begun))
     return tuple(found)
+
+
+def _steps(code: types.CodeType) -> Iterator[tuple[str, str, int]]:
+    """What byte code does with names, in order: what kind of step it is, the name, and the line."""
+    line = code.co_firstlineno
+    for step in dis.get_instructions(code):
+        if step.opname in ("EXTENDED_ARG", "CACHE"):
+            continue
+        line = _line(step, line)
+        if step.opname in _KINDS:
+            yield _KINDS[step.opname], step.argval, line
+        elif not step.opname.startswith(_OF_NAMES):
+            yield "", "", line
+        elif isinstance(step.argval, tuple):  # since Python 3.13 one step may do two: STORE_FAST_LOAD_FAST
+            yield step.opname.partition("_")[0], step.argval[0], line
+            yield "STORE" if step.opname.endswith("STORE_FAST") else "LOAD", step.argval[1], line
+        else:
+            yield step.opname.partition("_")[0], step.argval, line
 
 
 def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
