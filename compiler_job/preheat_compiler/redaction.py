@@ -32,6 +32,8 @@ _URL = re.compile(
 _AUTHORITY = re.compile(r"[^/?#]*")
 #: What is a host for sure, and no user: `https://example.org/model@v1` has none.
 _HOST = re.compile(r"\[[0-9A-Fa-f:.]+\]|localhost|[\w-]+(\.[\w-]+)+", re.ASCII)
+#: What follows these is a place and no host, which has users.
+_PLACES = frozenset({"s3://", "gs://", "hf://", "az://", "file://"})
 #: What follows a URL in a sentence, and is no part of it.
 _AFTER = re.compile(r"[)\]}>,.;:'\"`]*$")
 _CUT = re.compile(r"\s{0,9}(?:\.\.\.|…|\[\.\.\.\]|$)")
@@ -67,11 +69,11 @@ def redactor(environment: Mapping[str, str] | None = None) -> Callable[[str], st
 
 
 def redacted(value: Any, of: Callable[[str], str]) -> Any:
-    """What will be written as JSON, with each text in it put through `of`."""
+    """What will be written as JSON, with each text in it put through `of`; names of fields are nobody's words."""
     if isinstance(value, str):
         return of(value)
     if isinstance(value, dict):
-        return {of(key) if isinstance(key, str) else key: redacted(item, of) for key, item in value.items()}
+        return {printable(str(key)): redacted(item, of) for key, item in value.items()}
     return [redacted(item, of) for item in value] if isinstance(value, (list, tuple)) else value
 
 
@@ -129,7 +131,7 @@ def _without_user(found: re.Match[str]) -> str:
     before, scheme, rest = found["before"], found["scheme"], found["rest"]
     authority = _AUTHORITY.match(rest)
     first = authority[0] if authority else ""
-    if "@" in rest and not _HOST.fullmatch(first):
+    if "@" in rest and (re.search(r"[:@]", first) or not (scheme in _PLACES or not first or _HOST.fullmatch(first))):
         rest = rest.rpartition("@")[2]
     start = re.search(r"[?#]", rest)
     if start is not None:

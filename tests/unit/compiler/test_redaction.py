@@ -76,6 +76,8 @@ def test_a_secret_is_taken_out_however_it_is_written(text: str, expected: str) -
         ("git+https://tok/en@example.org/x.git", "git+https://example.org/x.git"),
         ("see 'https://u@h/x?q=it' (https://h/y?a=b), then", "see 'https://h/x' (https://h/y), then"),
         ("see https://github.com/org/model@v1, or http://localhost:8000/x.", None),
+        ("file:///models/a@v1, s3://models/a@v1, hf://org/a@main", None),
+        ("s3://key:se/cret@models/a@v1?x", "s3://v1"),
         ("http://a.example/x@1,ftp://u:p@h/y", "http://a.example/x@1,ftp://h/y"),
     ],
 )
