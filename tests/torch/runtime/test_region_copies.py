@@ -173,6 +173,7 @@ def test_a_class_is_what_it_is_without(net):
     assert identity.describe(net).identity == before.identity
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower:RuntimeWarning")  # of torch, about Python 3.13.0
 @torch.no_grad()
 def test_torchs_compiler_sees_the_modules_code_also_past_hooks_and_in_a_call(net, called):
     seen = []
