@@ -63,6 +63,8 @@ class Part:
         self._compared = _Dicts(objects, watch._without, {}, None) if objects else None
         classes = {base for value in reached.values() for base in type(value).__mro__ if id(base) in around.classes}
         full += map(_dict_of_class, classes)
+        compared = set(map(id, objects))
+        full = [value for value in full if id(value) not in compared]
         self._held = [(value, value.copy()) for value in full]
         self._names = [(scope, name, scope.get(name, _MISSING)) for (_, name), scope in around.names.items()]
         scopes = {id(scope): scope for scope, _, _ in self._names}
