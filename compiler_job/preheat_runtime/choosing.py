@@ -211,7 +211,7 @@ class Chooser:
     def _let_regions_ask(self) -> None:
         for candidate in self._session.revision.candidates:
             try:
-                if looks_like(self._module, candidate.target):
+                if candidate.target.regions and looks_like(self._module, candidate.target):
                     install(self._module, candidate.target)
             except (Mismatch, TargetUnreadable) as error:  # said when the candidate is compared
                 let_through(error)

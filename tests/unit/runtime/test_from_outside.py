@@ -17,6 +17,7 @@ import torch
 
 from preheat_runtime import choosing, fallback, native, outside, policy, report, revision, serve, trial
 from preheat_runtime.choosing import Choice
+from preheat_runtime.lanes import Lanes
 from preheat_runtime.levers import Levers
 from preheat_runtime.native import NativeError
 from preheat_runtime.regions import _Region
@@ -311,6 +312,7 @@ def test_the_answer_of_code_that_was_struck_does_not_stay(strike: Callable[..., 
 
     library = native.Library.__new__(native.Library)
     library._container, library._code, library._run, library._seconds = None, None, run, 0.0  # type: ignore[assignment]
+    library._lanes = Lanes(1)
     library.inputs, library.outputs = 0, 1
     library._input_array, library._output_array = ctypes.c_void_p * 0, ctypes.c_void_p * 1
     held = answer._use_count()  # type: ignore[attr-defined]
