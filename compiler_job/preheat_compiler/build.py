@@ -14,11 +14,11 @@ from preheat_compiler import package
 from preheat_compiler.faults import common_reason, failed
 from preheat_compiler.inputs import build_call, dynamic_shapes, narrowed, pick_sizes, traceable
 from preheat_compiler.prove import SEEDS
-from preheat_compiler.redaction import redact
 from preheat_compiler.stages import compile_stages
 from preheat_compiler.tuning import tuned_within
 from preheat_compiler.verdict import TargetError
 from preheat_runtime.package import TARGET_FILE, Target
+from preheat_runtime.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

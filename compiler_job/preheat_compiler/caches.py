@@ -19,11 +19,11 @@ from preheat_compiler import processes
 from preheat_compiler.faults import common_reason, describe, print_traceback
 from preheat_compiler.graphs import Graphs
 from preheat_compiler.measure import Speed
-from preheat_compiler.redaction import redact
 from preheat_runtime.compare import Difference
 from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment
 from preheat_runtime.fingerprint import needed_isa
 from preheat_runtime.hook import in_words
+from preheat_runtime.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,11 +26,11 @@ from preheat_compiler.fields import RequestError
 from preheat_compiler.ledger import Ledger
 from preheat_compiler.processes import EXIT_DISK_FULL, SCRATCH
 from preheat_compiler.progress import TERMINATION_LOG, Termination, complain, say
-from preheat_compiler.redaction import printable, redact
 from preheat_compiler.report import LOADING, LOADING_AGAIN, LOADING_TO_BIND, RUNNING, Report, write_atomically
 from preheat_compiler.request import Request, read_request
 from preheat_compiler.verdict import TargetResult
 from preheat_runtime.processors import processors
+from preheat_runtime.redaction import printable, redact
 from preheat_runtime.variables import ENV_DISABLE
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from preheat_compiler.redaction import printable, redact
 from preheat_compiler.verdict import TargetError
 from preheat_runtime.hook import words_of
+from preheat_runtime.redaction import printable, redact
 
 #: What torch, allocators and compilers say when memory is out.
 _MEMORY = re.compile(

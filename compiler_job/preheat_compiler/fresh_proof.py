@@ -18,10 +18,10 @@ from preheat_compiler.intervals import median
 from preheat_compiler.layout import compiler_runs, lay_out, shims
 from preheat_compiler.memory import MemoryGrowth, Peak, growth
 from preheat_compiler.prove import last_words, pod_environment, said_by_runtime
-from preheat_compiler.redaction import redact
 from preheat_compiler.verdict import TargetError
 from preheat_runtime import variables
 from preheat_runtime.compare import Difference
+from preheat_runtime.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

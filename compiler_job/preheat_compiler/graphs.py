@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler.faults import describe
-from preheat_compiler.redaction import redact
+from preheat_runtime.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

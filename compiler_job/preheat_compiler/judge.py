@@ -21,13 +21,13 @@ from preheat_compiler.fresh_proof import FreshProof
 from preheat_compiler.graphs import ONE_GRAPH
 from preheat_compiler.model import find_module, load_factory
 from preheat_compiler.prove import SEEDS, against_eager
-from preheat_compiler.redaction import redact
 from preheat_compiler.speed import speed_of
 from preheat_compiler.submodules import where_time_goes
 from preheat_compiler.verdict import TargetError
 from preheat_compiler.weights_proof import no_weight_is_baked_in
 from preheat_runtime.environment import CACHE_DIRECTORY
 from preheat_runtime.package import TARGET_FILE
+from preheat_runtime.redaction import redact
 
 if TYPE_CHECKING:
     from pathlib import Path

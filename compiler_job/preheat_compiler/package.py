@@ -30,6 +30,7 @@ from preheat_runtime.native import Library, NativeError, SharedObject
 from preheat_runtime.opened import OpenPackage
 from preheat_runtime.package import LIBRARY_FILE, TARGET_FILE, DimRange, PackageSpec, Target
 from preheat_runtime.parallel import kept_in_regions
+from preheat_runtime.redaction import redact
 
 from .levers import as_served, inductor_options
 from .package_beside import check_package, check_region, compare, form_of_eager
@@ -56,7 +57,6 @@ from .package_graph import check_bindable, draws, inspect_graph, output_plan, wi
 from .package_objects import room_for_two, wrapper_beside_kernels
 from .package_proof import floating, randomise_, shuffle_
 from .package_ranges import fixed_range
-from .redaction import redact
 from .refusals import refused_silently
 from .stages import EXPORT, counted
 

@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from preheat_compiler.redaction import redact
 from preheat_compiler.verdict import shorten
+from preheat_runtime.redaction import redact
 
 if TYPE_CHECKING:
     from typing import TextIO

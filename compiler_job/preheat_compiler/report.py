@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from preheat_compiler.intervals import median
 from preheat_compiler.progress import say
-from preheat_compiler.redaction import printable, redact, redacted, redactor
 from preheat_runtime.processors import processors
+from preheat_runtime.redaction import printable, redact, redacted, redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -26,7 +26,6 @@ from preheat_compiler.model import device_of
 from preheat_compiler.processes import EXIT_DISK_FULL, SCRATCH
 from preheat_compiler.progress import say
 from preheat_compiler.prove import SEEDS
-from preheat_compiler.redaction import redact
 from preheat_compiler.regions import Seen, build_regions, watch
 from preheat_compiler.report import FILE as REPORT_FILE
 from preheat_compiler.report import LOADING, LOADING_AGAIN, LOADING_TO_BIND, RUNNING, Report, write_atomically
@@ -39,6 +38,7 @@ from preheat_runtime.bind import Mismatch
 from preheat_runtime.compare import difference
 from preheat_runtime.environment import CACHE_DIRECTORY
 from preheat_runtime.package import TARGET_FILE, Target
+from preheat_runtime.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

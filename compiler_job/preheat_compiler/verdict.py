@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from preheat_compiler.redaction import redact
 from preheat_runtime.manifest import MAX_MESSAGE_CHARACTERS, REASONS
+from preheat_runtime.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,11 +14,11 @@ from preheat_compiler.accuracy import own_error
 from preheat_compiler.faults import common_reason, describe
 from preheat_compiler.inputs import build_call
 from preheat_compiler.prove import SEEDS
-from preheat_compiler.redaction import redact
 from preheat_compiler.report import decimal
 from preheat_compiler.verdict import TargetError
 from preheat_compiler.weights_spared import Exchanged
 from preheat_runtime.compare import difference
+from preheat_runtime.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -114,8 +114,16 @@ _complaints: set[tuple[int, str, str]] = set()
 
 
 def in_words(error: BaseException) -> str:
-    """`ValueError: no such mode`; also of an exception of the user's making, whose `__str__` raises in turn. Never raises."""
-    return f"{type(error).__name__}: {words_of(error)}"
+    """`ValueError: no such mode`, without secrets; also of an exception whose `__str__` raises in turn. Never raises."""
+    name = type(error).__name__
+    try:
+        # Not with an answer, which imports nothing that it does not need.
+        from .redaction import redact
+
+        return redact(f"{name}: {words_of(error)}")
+    except Exception as another:
+        _let_through(another)
+        return name
 
 
 def words_of(error: BaseException) -> str:

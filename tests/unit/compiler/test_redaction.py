@@ -16,9 +16,9 @@ from preheat_compiler.faults import describe, failed
 from preheat_compiler.graphs import _reason
 from preheat_compiler.package import CompileFailed, _first_lines
 from preheat_compiler.progress import Termination, say
-from preheat_compiler.redaction import redact
 from preheat_compiler.report import Report
 from preheat_compiler.verdict import TargetResult
+from preheat_runtime.redaction import redact
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,7 +144,7 @@ def test_no_secret_gets_into_what_is_written(
 def test_a_secret_that_the_users_code_took_out_of_the_environment_is_known_still(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("preheat_compiler.redaction._AT_FIRST", {"API_TOKEN": "sk-0123456789abcdefghij"})
+    monkeypatch.setattr("preheat_runtime.redaction._AT_FIRST", {"API_TOKEN": "sk-0123456789abcdefghij"})
     monkeypatch.delenv("API_TOKEN", raising=False)
     assert redact("refused: sk-0123456789abcdefghij") == "refused: <API_TOKEN>"
 

@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from preheat_runtime import hook, report, variables
+from preheat_runtime import hook, redaction, report, variables
 
 
 @pytest.fixture
@@ -233,3 +233,17 @@ def test_nothing_is_said_of_what_fails_while_the_interpreter_shuts_down(monkeypa
     assert capsys.readouterr().err == ""
     hook.complain("an answer was not reported", ImportError("no such module"))
     assert "no such module" in capsys.readouterr().err
+
+
+def test_what_is_said_of_an_error_holds_no_secret(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_notforlogs")
+    error = PermissionError("https://me:pass-word@hub.example/x?sig=1 refuses hf_notforlogs")
+    assert hook.in_words(error) == "PermissionError: https://hub.example/x refuses <HF_TOKEN>"
+
+
+def test_where_it_cannot_be_redacted_only_its_kind_is_said(monkeypatch):
+    def fail(*_):
+        raise ValueError
+
+    monkeypatch.setattr(redaction, "redact", fail)
+    assert hook.in_words(PermissionError("hf_notforlogs")) == "PermissionError"

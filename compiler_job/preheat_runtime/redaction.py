@@ -1,6 +1,6 @@
 """Takes secrets out of words before anybody reads them.
 
-Why it exists: verdicts, reports and logs quote exceptions of users' code, and those quote what they were given: a URL with
+Why it exists: verdicts, reports and logs, of Jobs and of pods, quote exceptions of users' code, and those quote what they were given: a URL with
 its password, the token that was refused. What is quoted is rarely as it stands in the environment: it is folded into one
 line, written as a literal, cut. So whoever folds or cuts words has to redact them first; the usual forms of a secret are
 looked for all the same, because others fold and cut before us.
