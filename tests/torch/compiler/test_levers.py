@@ -137,8 +137,10 @@ net = model.load(32, "fancy").nested.eval()
 fast = torch.compile(net{arguments})
 def call(n, module, *, scale=0.5, names="ab", keys=("key", "value")):
     torch.manual_seed(n)
-    layer = dict(zip(("key", "value"), (torch.randn(n, 4, 32), torch.randn(n, 32))))
-    past = [{{key: layer[key] for key in keys}}] * 2
+    past = []
+    for _ in range(2):
+        layer = dict(zip(("key", "value"), (torch.randn(n, 4, 32), torch.randn(n, 32))))
+        past.append({{key: layer[key] for key in keys}})
     return module(torch.randn(n, 32), past, extra={{"bias": torch.randn(32)}}, scale=scale, names=names)
 with torch.no_grad():
     {body}

@@ -240,7 +240,7 @@ x = torch.randn(16, 16)
 with torch.no_grad():
     served(x)
     assert torch.equal(served(x.t())["twice"][0], x.t() + x.t())
-    calls._as_compiled = lambda tensor, stride, order: tensor
+    calls.as_compiled = lambda tensor, stride, *_: tensor
     print(torch.equal(served(x.t())["twice"][0], x + x))
 """
 
