@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import processes
@@ -81,13 +82,14 @@ class FreshProof:
         peaks: tuple[list[Peak], list[Peak]] = ([], [])
         unsealed = ""
         judged = self.request.keep_if.max_memory_growth is not None
+        lay = partial(
+            lay_out, artifact=artifact, request=self.request, module=self.module, bucket=self.bucket, tier=tier,
+            request_key=request_key, fingerprint=fingerprint,
+        )  # fmt: skip
         for turn in range(_FRESH_PAIRS_FOR_MEMORY if judged else _FRESH_PAIRS):
             # Anew each time: a cache directory must serve a second pod from what the first one got.
             place = self.work / f"pod-{turn}"
-            lay_out(
-                place / "preheat", artifact, request=self.request, module=self.module, bucket=self.bucket, tier=tier,
-                request_key=request_key, fingerprint=fingerprint,
-            )  # fmt: skip
+            lay(place / "preheat")
             try:
                 seen = self._served(place, tier=tier, allowed=allowed, compare=turn == 0, unsealed=unsealed)
             except TargetError as error:
@@ -116,10 +118,7 @@ class FreshProof:
         only_first = ""
         if tier == "caches" and len(self.sizes) > 1 and self.left() > 3 * served[-1]:
             place = self.work / "pod-of-another-size"
-            lay_out(
-                place / "preheat", artifact, request=self.request, module=self.module, bucket=self.bucket, tier=tier,
-                request_key=request_key, fingerprint=fingerprint,
-            )  # fmt: skip
+            lay(place / "preheat")
             only_first = self._only_first(place, allowed=allowed, unsealed=unsealed)
             shutil.rmtree(place, ignore_errors=True)
         return FirstAnswers(served=median(served), eager=median(eager), memory=growth(*peaks), only_first=only_first)

@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from preheat_runtime.parallel import INDEX
+
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterator
 
-#: The check of an index, a line for itself: its condition, and what it says.
-_CHECK = re.compile(
-    r'^([ \t]*)(?:AOTI_)?TORCH_CHECK\((.+), ("index out of bounds: [^"\n]*")\);[ \t]*$', re.MULTILINE
-)  # fmt: skip
+#: What the compile of a package is given, after its class.
+_TEXTS = ["graph", "wrapper_code", "kernel_code"]
 _PRINTED = """std::cerr << "Error: " << e.what() << '\\n';"""
 
 
 def silent(source: str) -> str:
     """`source`, a text that Inductor made for a package, without what prints a refusal or collects the functions beneath it."""
-    thrown = r"\1if (__builtin_expect(!(\2), 0)) throw std::runtime_error(\3);"
-    return _CHECK.sub(thrown, source).replace(_PRINTED, "")
+    return INDEX.sub(_thrown, source).replace(_PRINTED, "")
+
+
+def _thrown(check: re.Match[str]) -> str:
+    statement, condition, said = check.groups()
+    return check[0].replace(statement, f"if (__builtin_expect(!({condition}), 0)) throw std::runtime_error({said});")
 
 
 @contextmanager
@@ -51,6 +55,3 @@ def refused_silently() -> Iterator[None]:
         yield
     finally:
         owner.compile = held
-
-
-_TEXTS = ["graph", "wrapper_code", "kernel_code"]

@@ -42,7 +42,7 @@ _THROWS = re.compile(
     r"\b(?:AOTI_)?TORCH_CHECK\w*\s*\(|\bthrow\b|\b(?:floor_divide_integral|remainder_integral|mod)\s*\("
 )
 #: The check of an index, a line for itself: its condition, and what it says.
-_INDEX = re.compile(
+INDEX = re.compile(
     r'^[ \t]*((?:AOTI_)?TORCH_CHECK\((.+), ("index out of bounds: [^"\n]*")\);)[ \t]*$', re.MULTILINE
 )  # fmt: skip
 _LANES = re.compile(r" \| ~\(\((\w+)\)\.all_masked\(\)\), ")
@@ -109,7 +109,7 @@ def _changed(
     changes: list[_Change] = []
     kept = source[begin:end]
     if not any(begin < each.start() < end for each in directives):  # such a loop must not be left at all
-        for check in reversed(list(_INDEX.finditer(source, begin, end))):
+        for check in reversed(list(INDEX.finditer(source, begin, end))):
             around = [each for each, last in ends.items() if begin < each < check.start() < last]
             if all(_PLAIN.search(source, max(begin, each - _NEAR), each) for each in around):
                 left = f"if (__builtin_expect(!({check[2]}), 0)) {{ {_LEFT}.store({check[3]}); goto {label}; }}"
@@ -133,7 +133,7 @@ def masked_checked(source: str) -> str:
         text = _LANES.sub(r" | (\1).all_zero(), ", check[0])
         return _LANE.sub(r" | !(\1), ", text)
 
-    return _INDEX.sub(meant, source)
+    return INDEX.sub(meant, source)
 
 
 def divisions_thrown(source: str) -> str:
