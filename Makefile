@@ -70,6 +70,8 @@ lock: ## resolve requirements/*.txt anew from pyproject.toml
 	PYTHONPATH=tests $(PYTHON) -m lab lock
 
 unit: bytecode ## tests without a cluster and without compiling
+	@# The chart's tests render it with Helm.
+	$(LAB) prepare helm
 	pytest tests/unit -m "not cluster and not torch and not soak" $(ARGS)
 
 unit-pythons: $(VENV)/.compiled ## make unit on each Python for the operator that is on this machine
@@ -89,6 +91,8 @@ test: lint bytecode ## everything that gates a change, on a cluster made for it
 # Takes hours, so what fails ends it only at the end.
 soak: export PREHEAT_FRESH = 1
 soak: bytecode ## the long tests in full, and those that break the cluster itself
+	@# Those of tests/unit need the programs of a lab, too, and come first.
+	$(LAB) prepare
 	@failed=; run() { echo "-> $$*"; "$$@" || failed="$$failed$$(printf '\n   %s' "$$*")"; }; \
 	run pytest tests/unit --hypothesis-profile=soak $(call WORKERS,2) $(ARGS); \
 	run $(MAKE) unit-pythons; \

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from lab.binaries import PARTS
 from lab.command import LabError
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def main(argv: list[str] | None = None) -> int:
         "demo": "show what Preheat does",
     }.items():
         commands.add_parser(command, help=text)
+    commands.add_parser(
+        "prepare", help="install and build what a lab needs, or the programs named here alone, and start nothing"
+    ).add_argument("words", nargs="*", metavar="program", help=f"of {', '.join(PARTS)} (default: everything)")
     runner = commands.add_parser(
         "run", help="start the lab, run a command that uses it, take the lab down (KEEP=1: leave it)"
     )
@@ -74,6 +78,8 @@ def _run(name: str, command: str, words: list[str]) -> int:
         _describe(cluster.up(name))
     elif command == "down":
         cluster.down(name)
+    elif command == "prepare":
+        cluster.prepare(words)
     elif command == "status":
         print("\n".join(cluster.status(name)))
     elif command == "demo":

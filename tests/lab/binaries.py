@@ -17,20 +17,24 @@ from lab.paths import MODULES, cache_root, key_of, locked_file
 from lab.progress import step
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 _KUBERNETES_VERSION = "v1.37.2"
 _GO_MINIMUM = (1, 26)
 _USUALLY = {"containerd": "2 min", "etcd": "1 min", "helm": "3 min", "kubernetes": "12 min", "registry": "1 min"}
+PARTS = tuple(_USUALLY)
 
 
 @dataclass(frozen=True)
 class Binaries:
     """Paths of the programs."""
 
-    def prepare(self) -> None:
-        """Builds what has not been built yet."""
-        for part in _USUALLY:
+    def prepare(self, parts: Sequence[str] = PARTS) -> None:
+        """Builds those of the parts that have not been built yet. Raises :class:`LabError` for one there is not."""
+        if unknown := sorted({*parts} - {*PARTS}):
+            raise LabError(f"no program {', '.join(unknown)} is built; there are {', '.join(PARTS)}")
+        for part in parts:
             _ensure(part)
 
     def kubernetes(self, name: str) -> str:

@@ -16,7 +16,7 @@ import yaml
 
 from lab import controlplane, daemons, debian, images, install, isolation, pki, registry, second
 from lab import layout as layouts
-from lab.binaries import Binaries
+from lab.binaries import PARTS, Binaries
 from lab.command import LabError, run, wait_for
 from lab.images import Images
 from lab.node import Node
@@ -25,7 +25,7 @@ from lab.progress import say, step
 from lab.s3 import S3
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from lab.images import Image
@@ -126,11 +126,17 @@ class Lab:
         }
 
 
+def prepare(parts: Sequence[str] = ()) -> None:
+    """Installs and builds what a lab needs, or the programs named (of :data:`lab.binaries.PARTS`) alone."""
+    if not parts:
+        debian.ensure(debian.CLUSTER)
+    Binaries().prepare(parts or PARTS)
+
+
 def up(name: str) -> Lab:
     """Starts the lab of that name, or returns it when it runs. What a killed run left behind is removed first."""
-    debian.ensure(debian.CLUSTER)
+    prepare()
     binaries = Binaries()
-    binaries.prepare()
     layout = layouts.allocate(name)
     with layouts.locked(name):
         lab = Lab(layout=layout, binaries=binaries)
