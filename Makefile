@@ -71,7 +71,7 @@ lock: ## resolve requirements/*.txt anew from pyproject.toml
 
 unit: bytecode ## tests without a cluster and without compiling
 	@# The chart's tests render it with Helm.
-	$(LAB) prepare helm
+	@$(LAB) prepare helm
 	pytest tests/unit -m "not cluster and not torch and not soak" $(ARGS)
 
 unit-pythons: $(VENV)/.compiled ## make unit on each Python for the operator that is on this machine
@@ -92,7 +92,7 @@ test: lint bytecode ## everything that gates a change, on a cluster made for it
 soak: export PREHEAT_FRESH = 1
 soak: bytecode ## the long tests in full, and those that break the cluster itself
 	@# Those of tests/unit need the programs of a lab, too, and come first.
-	$(LAB) prepare
+	@$(LAB) prepare
 	@failed=; run() { echo "-> $$*"; "$$@" || failed="$$failed$$(printf '\n   %s' "$$*")"; }; \
 	run pytest tests/unit --hypothesis-profile=soak $(call WORKERS,2) $(ARGS); \
 	run $(MAKE) unit-pythons; \
@@ -108,6 +108,7 @@ gpu: ## what a GPU says of what Preheat needs, and the acceptance tests on it
 	PYTHONPATH=build/gpu-tools $(GPU_PYTHON) -m pytest -c tests/gpu/pytest.ini tests/gpu $(ARGS)
 
 bench: $(VENV)/.compiled ## measure and compare; fails on a missed target
+	@$(LAB) prepare g++
 	@# peers.py ends with 3 after its share of an hour and goes on when it is called again; it is bounded all the same.
 	@missed=0; for each in import_cost first_answer regions checks peers load; do \
 		for part in 1 2 3 4 5 6; do $(PY) benchmarks/$$each.py $(ARGS); rc=$$?; [ $$rc = 3 ] || break; done; \

@@ -39,8 +39,8 @@ def main(argv: list[str] | None = None) -> int:
     }.items():
         commands.add_parser(command, help=text)
     commands.add_parser(
-        "prepare", help="install and build what a lab needs, or the programs named here alone, and start nothing"
-    ).add_argument("words", nargs="*", metavar="program", help=f"of {', '.join(PARTS)} (default: everything)")
+        "prepare", help="install and build what a lab needs, or the parts of it named here alone, and start nothing"
+    ).add_argument("words", nargs="*", metavar="part", help=f"of g++, {', '.join(PARTS)} (default: all)")
     runner = commands.add_parser(
         "run", help="start the lab, run a command that uses it, take the lab down (KEEP=1: leave it)"
     )

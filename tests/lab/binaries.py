@@ -33,7 +33,7 @@ class Binaries:
     def prepare(self, parts: Sequence[str] = PARTS) -> None:
         """Builds those of the parts that have not been built yet. Raises :class:`LabError` for one there is not."""
         if unknown := sorted({*parts} - {*PARTS}):
-            raise LabError(f"no program {', '.join(unknown)} is built; there are {', '.join(PARTS)}")
+            raise LabError(f"nothing named {', '.join(unknown)} is built; there are {', '.join(PARTS)}")
         for part in parts:
             _ensure(part)
 

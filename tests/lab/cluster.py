@@ -127,10 +127,12 @@ class Lab:
 
 
 def prepare(parts: Sequence[str] = ()) -> None:
-    """Installs and builds what a lab needs, or the programs named (of :data:`lab.binaries.PARTS`) alone."""
+    """Installs and builds what a lab needs, or these parts alone: ``g++``, and of :data:`lab.binaries.PARTS`."""
     if not parts:
         debian.ensure(debian.CLUSTER)
-    Binaries().prepare(parts or PARTS)
+    elif "g++" in parts:
+        debian.ensure(debian.COMPILER)
+    Binaries().prepare([part for part in parts or PARTS if part != "g++"])
 
 
 def up(name: str) -> Lab:

@@ -12,13 +12,13 @@ from lab.command import LabError, run
 from lab.progress import say, step
 
 # Package, and what it is for.
-CLUSTER = {
+COMPILER = {"g++": "what torch.compile calls; the pause image"}
+CLUSTER = COMPILER | {
     "buildah": "builds and pushes images",
     "ca-certificates": "HTTPS while building images",
     "ccache": "keeps what g++ made for the tests",
     "containernetworking-plugins": "pod networking",
     "debian-archive-keyring": "checks the packages of the base image",
-    "g++": "what torch.compile calls; the pause image",
     "iproute2": "network namespace and link",
     "mmdebstrap": "makes the base image",
     "mount": "mount namespace",
