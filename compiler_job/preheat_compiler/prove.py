@@ -82,9 +82,22 @@ def pod_environment(place: Path, environment: Mapping[str, str]) -> dict[str, st
 def last_words(said: str) -> str:
     """Of all that a failed process said: what the runtime complained of, and the exception it ended with."""
     lines = [line.strip() for line in said.splitlines()]
-    complaints = [line for line in lines if line.startswith("preheat: ")][-1:]
+    complaints = [found for found in map(_complaint, lines) if found][-1:]
     errors = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Missing\w*)\b", line)][-1:]
     return " | ".join(complaints + errors) or " | ".join(lines[-3:])
+
+
+def _complaint(line: str) -> str | None:
+    """What a line of a log says of a fault of the runtime's own: as it reports all, or plainly where it cannot."""
+    if line.startswith("preheat: "):
+        return line
+    if '"preheat-error"' not in line:
+        return None
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    return f"preheat: {said.get('reason')}" if isinstance(said, dict) else None
 
 
 def said_by_runtime(work: Path) -> list[dict[str, Any]]:

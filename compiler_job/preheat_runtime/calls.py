@@ -213,7 +213,7 @@ def _tree_check(entry: TreeSpec, dims: Mapping[str, DimRange]) -> Check:
             return f"is a {type(value).__name__}, compiled for a {entry.type}"
         # The module may go through a dict in its order.
         if kind is dict and tuple(value) != entry.keys:
-            return f"has the keys {list(value)!r}"[:200] + f", compiled for {list(entry.keys)!r}"[:200]
+            return _other_keys(entry.keys, value)
         if len(value) != len(inner):
             return f"has {len(value)} items, compiled for {len(inner)}"
         for name, each, item in zip(names, inner, value.values() if kind is dict else value, strict=True):
@@ -223,6 +223,15 @@ def _tree_check(entry: TreeSpec, dims: Mapping[str, DimRange]) -> Check:
         return None
 
     return check
+
+
+def _other_keys(compiled: tuple[str | int, ...], given: Mapping[Any, object]) -> str:
+    """How the keys of a dict differ; those that are given alone may be what a user wrote, and are counted only."""
+    lacking = [key for key in compiled if key not in given]
+    more = len(given) - len(compiled) + len(lacking)
+    differences = [f"lacks the keys {lacking!r}"[:200]] if lacking else []
+    differences += [f"has {more} key{'s' * (more > 1)} that it was not compiled for"] if more else []
+    return " and ".join(differences) or f"has its keys in another order, compiled for {list(compiled)!r}"[:200]
 
 
 def _const_check(entry: ConstSpec, default: object) -> Check:
@@ -237,9 +246,11 @@ def _const_check(entry: ConstSpec, default: object) -> Check:
     ) -> str | None:
         if type(value).__name__ == entry.type and repr(value) == entry.value:
             return None
-        shown = (
-            repr(value)[:60] if value is None or isinstance(value, bool | int | float | str) else type(value).__name__
-        )
+        # These words go to the pod's log: a number may be told, but a text may be what a user wrote.
+        if isinstance(value, str):
+            shown = "another text" if entry.type == "str" else "a text"
+        else:
+            shown = repr(value)[:60] if value is None or isinstance(value, bool | int | float) else type(value).__name__
         return f"is {shown}, compiled for {entry.value[:60]}"
 
     return check

@@ -61,18 +61,25 @@ def _made(work: Path) -> str | None:
 
 
 def is_torchs_own(folder: str) -> bool:
-    """Whether nobody asked for this cache folder: it is the one `find` chose, or Inductor's default.
+    """Whether nobody asked for this cache folder: it is Preheat's own, or Inductor's default.
 
-    Inductor, once imported, writes its default into the environment at the first look.
+    Inductor, once imported, writes its default into the environment at the first look. Preheat's own are the one `find`
+    chose and those `warm` fills, which a process that a warm one started finds set as well.
     """
     work = os.environ.get(ENV_WORK_DIR)
-    if work and Path(folder) == Path(work, _OURS):
+    if work and Path(folder) in (Path(work, _OURS), *filled(Path(work)).values()):
         return True
     utils = imported("torch._inductor.runtime.cache_dir_utils")
     if utils is None or _temporary() is None:
         return False
     default = Path(utils.default_cache_dir())
     return Path(folder) in (default, default / "triton")
+
+
+def filled(work: Path) -> dict[str, Path]:
+    """The folders of the pod's copy of an artifact's caches, by the variables that name them to torch."""
+    folder = work / "inductor"
+    return {CACHE_VARIABLE: folder, "TRITON_CACHE_DIR": folder / "triton"}
 
 
 def imported(name: str) -> Any:

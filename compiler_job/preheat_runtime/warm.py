@@ -24,7 +24,7 @@ from .allocator import keep_freed_memory
 from .environment import CACHE_DIRECTORY, cache_environment, cache_key_tag, isa_environment
 from .fingerprint import CPU_CLASSES, NATIVE, needed_isa
 from .outside import let_through
-from .room import imported, is_torchs_own
+from .room import CACHE_VARIABLE, filled, imported, is_torchs_own
 from .variables import ENV_WORK_DIR
 
 if TYPE_CHECKING:
@@ -48,23 +48,23 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
     if not candidates:
         return "the caches were filled for Native on another CPU"
     isa = candidates[0].fingerprint.cpu_isa
-    folders = ["TORCHINDUCTOR_CACHE_DIR"]
+    folders = filled(Path(work))
+    used = [CACHE_VARIABLE]
     if any(candidate.fingerprint.device == "cuda" for candidate in candidates):
-        folders.append("TRITON_CACHE_DIR")
-    held = [name for name in folders if name in environ and not is_torchs_own(environ[name])]
+        used = [*folders]
+    held = [name for name in used if name in environ and not is_torchs_own(environ[name])]
     held += [name for name, value in wanted.items() if environ.get(name, value) != value]
     if held:
         return f"the pod sets {', '.join(held)} itself"
-    folder = Path(work) / "inductor"
+    folder = folders[CACHE_VARIABLE]
     try:
         _copy([entry for entry in candidates if entry.fingerprint.cpu_isa == isa], folder)
     except OSError as error:
         let_through(error)
         return f"the caches cannot be copied to {folder}: {error}"
     os.environ.update(wanted)
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
-    os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
-    _set_imported(imported("torch._inductor.config"), isa)
+    os.environ.update({name: str(each) for name, each in folders.items()})
+    _set_imported(imported("torch._inductor.config"))
     settle(isa)
     count_by_thread()
     return None
@@ -72,11 +72,15 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
 
 def settle(isa: str) -> None:
     """Let this process compile as all do that write caches for `isa`, as a fingerprint has it, or find something in them."""
-    # torch settles on its own kernels' instructions at the first look; what is set after that only binds Inductor.
-    torch.backends.cpu.get_cpu_capability()
-    os.environ.update(isa_environment(isa))
     torch.compiler.config.cache_key_tag = cache_key_tag(isa)
     vector.hold(isa)
+    # Not by the environment, which processes that this one starts have too, and their torch's own kernels are slower for it.
+    for_class = isa_environment(isa)
+    if for_class:
+        imported("torch._inductor.config").cpp.march = for_class["TORCHINDUCTOR_CPP_MARCH"]
+        if "ATEN_CPU_CAPABILITY" in os.environ:
+            torch.backends.cpu.get_cpu_capability()  # at the first look torch settles on its own kernels' instructions
+            os.environ["ATEN_CPU_CAPABILITY"] = for_class["ATEN_CPU_CAPABILITY"]
     # One of the settings puts every kernel into a parallel region, where what it throws would end the process.
     from . import parallel  # not with a package's answer: see `Fallback`
 
@@ -84,14 +88,13 @@ def settle(isa: str) -> None:
     keep_freed_memory()
 
 
-def _set_imported(config: Any, isa: str) -> None:
+def _set_imported(config: Any) -> None:
     """Give an Inductor that has read its environment already what it would read now."""
     if config is None:
         return
     config.cpp_cache_precompile_headers = False
     config.cpp.vec_isa_ok = True
     config.cpp.dynamic_threads = True
-    config.cpp.march = isa_environment(isa).get("TORCHINDUCTOR_CPP_MARCH")
 
 
 def _copy(candidates: Sequence[Candidate], folder: Path) -> None:

@@ -164,8 +164,8 @@ def test_nested_inputs_are_served_from_a_package_at_every_multiple(tuned: Job, t
 def test_other_constants_and_other_keys_are_other_calls(tuned: Job, tmp_path: Path) -> None:
     says = {
         ", scale=0.25": "argument scale: is 0.25, compiled for 0.5",
-        ', names="ba"': "argument names: is 'ba'",
-        ', keys=("value", "key")': "argument past: [0] has the keys",
+        ', names="ba"': "argument names: is another text",
+        ', keys=("value", "key")': "argument past: [0] has its keys in another order",
     }
     body = "got, want = call(4, fast{change}), call(4, net{change}); torch.testing.assert_close(got['y'], want['y'])"
     scripts = {change: CALL.format(arguments="", body=body.format(change=change)) for change in says}

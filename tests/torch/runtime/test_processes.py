@@ -167,6 +167,25 @@ def test_caches_are_warm_even_after_inductor_was_imported(pod, caches):
     assert (line["outcome"], line["reason"]) == ("warm", "compiler caches"), line
 
 
+def test_processes_that_a_warm_one_starts_are_warm_too(pod, caches):
+    """They find set what it set for torch; that is not the pod's own, and holds their torch's kernels to no CPU class."""
+    pod.write((caches, pod.entry(caches, tier="caches")))
+    child = (
+        ONE_ANSWER + "import os\nprint([name for name in os.environ if 'CPU_CAPABILITY' in name or 'MARCH' in name])"
+    )
+    script = ONE_ANSWER + f"\nimport subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}], check=True)"
+    out, lines = pod.python(script, compiler=True)
+    assert [(line["outcome"], line["reason"]) for line in lines] == [("warm", "compiler caches")] * 2, lines
+    assert len({line["pid"] for line in lines}) == 2
+    assert out.split()[-1] == "[]"
+
+
+def test_a_limit_of_the_pod_s_own_to_torchs_kernels_hides_no_caches(pod, caches):
+    pod.write((caches, pod.entry(caches, tier="caches")))
+    _, (line,) = pod.python(ONE_ANSWER, compiler=True, ATEN_CPU_CAPABILITY="default")
+    assert (line["outcome"], line["reason"]) == ("warm", "compiler caches"), line
+
+
 def test_what_another_thread_compiles_meanwhile_was_not_missing_in_the_caches(pod, caches):
     """torch's figures are those of the process."""
     pod.write((caches, pod.entry(caches, tier="caches")))

@@ -177,4 +177,7 @@ def test_what_a_failed_process_said_last(tmp_path: Path) -> None:
     said = "preheat: the hook failed: KeyError: 'x'\nTraceback:\n  File ...\nRuntimeError: no\n\nmore words\n"
     assert last_words(said) == "preheat: the hook failed: KeyError: 'x' | RuntimeError: no"
     assert last_words("a\nb") == "a | b"
+    fault = json.dumps({"logger": "preheat", "event": "preheat-error", "reason": "the hook failed: KeyError: 'x'"})
+    assert last_words(f"{fault}\nRuntimeError: no\n") == "preheat: the hook failed: KeyError: 'x' | RuntimeError: no"
+    assert last_words('"preheat-error" {') == '"preheat-error" {'
     assert said_by_runtime(tmp_path) == []

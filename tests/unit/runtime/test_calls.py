@@ -383,9 +383,25 @@ def test_a_dict_has_its_keys_in_their_order():
     )
     (found,) = match(matcher, {"a": X, "b": 1})
     assert found is X
-    assert "has the keys ['b', 'a']" in match(matcher, {"b": 1, "a": X})
+    assert "has its keys in another order, compiled for ['a', 'b']" in match(matcher, {"b": 1, "a": X})
+    assert "lacks the keys ['a', 'b']" in match(matcher, {})
     assert "['b'] is True" in match(matcher, {"a": X, "b": True})
     assert "is a OrderedDict" in match(matcher, OrderedDict(a=X, b=1))
+
+
+def test_what_a_user_may_have_written_is_in_no_reason():
+    """Reasons are logged; texts and keys may be of a request."""
+    matcher = Matcher(
+        in_tree("dict", ("a", "b"), tensor("x['a']", 2, 3), ConstSpec(parameter="x['b']", type="str", value="'go'")),
+        forward,
+    )
+    assert match(matcher, {"a": X, "b": "my secret"}) == "argument x: ['b'] is another text, compiled for 'go'"
+    assert match(matcher, {"a": X, "my secret": 1}) == (
+        "argument x: lacks the keys ['b'] and has 1 key that it was not compiled for"
+    )
+    assert match(matcher, {"a": X, "b": "go", "my secret": 1}) == ("argument x: has 1 key that it was not compiled for")
+    number = Matcher(spec(tensor("x", 2, 3)), forward)
+    assert match(number, X, None, "my secret") == "argument scale: is a text, compiled for 1.0"
 
 
 def test_lazy_negation_and_conjugation_are_seen():
