@@ -5,7 +5,7 @@ whatever happens to the container must leave a termination message that says wha
 does nothing that can go wrong: it imports neither torch nor the user's code, and only starts, waits, and writes down.
 
 Exit codes: 0 every target has a verdict; 64 the request cannot be read; 65 no usable torch; 66 a fault of the driver;
-143 told to stop (129, 130: by its terminal).
+137 the first import of torch was killed; 143 told to stop (129, 130: by its terminal).
 """
 
 from __future__ import annotations

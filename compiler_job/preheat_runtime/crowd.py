@@ -3,7 +3,7 @@
 Why it exists: each call runs on as many threads as torch has, so a server that answers four at once on two processors has eight
 there. Compiled code waits for all threads of its call at the end of each of its loops, and more often than eager: kept because it is
 1.2 times as fast when asked one by one, bert gave four clients 0.97 of eager's answers. With a thread for each call it gives them
-1.4 times as many (docs/measured/load.md).
+1.4 to 1.9 times as many, by the machine (docs/measured/load.md).
 """
 
 from __future__ import annotations

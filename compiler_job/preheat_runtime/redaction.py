@@ -47,7 +47,8 @@ def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
     """`text` without users, queries and fragments of URLs, and without values of environment variables that look secret.
 
     Also without what UTF-8 cannot hold (undecodable file names), which is escaped: everything that is redacted is
-    written somewhere. `environment` is by default this process's own, as it was at its start and as it is now.
+    written somewhere. `environment` is by default this process's own, as it was when this module was imported (in a compile Job at
+    the start of the process, in a pod at the first error) and as it is now.
     """
     return redactor(environment)(text)
 

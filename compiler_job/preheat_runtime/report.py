@@ -1,8 +1,8 @@
 """Says how this process was served: one line of JSON on stderr at the first answer, and one at the first use of each bucket.
 
 Why it exists: a pod that starts cold because its torch is one patch release too new looks like any slow pod. The line
-names the outcome and the reason in words, so that `kubectl logs` is enough. It never holds inputs or weights. Where the
-installation counts how pods are served, the same is sent there without the words (`sending`).
+names the outcome and the reason in words, so that `kubectl logs` is enough. It never holds weights, and of inputs only
+shapes, dtypes, and a number that differs from a compiled one. Where the installation counts how pods are served, the same is sent there without the words (`sending`).
 """
 
 from __future__ import annotations

@@ -77,6 +77,16 @@ def test_every_class_of_reasons_has_its_meaning() -> None:
     assert sorted(told) == sorted(CLASSES)
 
 
+def test_every_cause_of_preheat_why_is_told() -> None:
+    text = (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8")
+    (rows,) = re.findall(r"^\| `outcome` \| `cause` \|\n\|---\|---\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    code = (REPOSITORY / "operator/preheat_operator/explain/decide.py").read_text(encoding="utf-8")
+    given = r'(?:cause=|return |return _held\(|return _waits\(|return \(\n +)"([A-Z]\w+)",'
+    causes = set(re.findall(given, code))
+    assert {"NotLabelled", "Gated", "Unscheduled", "LogOff", "NotLoaded"} <= causes
+    assert causes - set(re.findall(r"`(\w+)`", rows)) == set()
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_what_make_is_asked_for_it_can_make(document: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))

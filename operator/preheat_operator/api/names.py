@@ -32,7 +32,7 @@ ANNOTATION_WHEN_MISSING: Final = "preheat.dev/when-missing"
 ANNOTATION_REBUILD: Final = "preheat.dev/rebuild"
 ANNOTATION_PIN: Final = "preheat.dev/pin"
 
-# Set by admission on pods, and by nobody else but the controller.
+# Set by admission on pods, and by nobody else but the controller, the server and the uninstall Job.
 ANNOTATION_MANIFEST: Final = "preheat.dev/manifest"
 ANNOTATION_INJECTED: Final = "preheat.dev/injected"
 # Set by the server on pods: how a pod says it was served (`api.served`).

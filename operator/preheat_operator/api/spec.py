@@ -169,7 +169,11 @@ class Compile(ApiModel):
     """How compile Jobs run."""
 
     timeout_seconds: int = Field(
-        default=3600, ge=60, le=172800, description="Seconds one attempt of a Job may run. Default: 3600."
+        default=3600,
+        ge=60,
+        le=172800,
+        description="Seconds that container compile of a Job may take, at each attempt; waiting for a node, pulling images and "
+        "publishing are not counted. Default: 3600.",
     )
     service_account_token: ServiceAccountToken = Field(
         default=ServiceAccountToken.NONE,
