@@ -86,7 +86,7 @@ def _child(function: Callable[[], dict[str, Any]], send: int, mask: Iterable[int
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         # Read-only in some sandboxes: then the kernel chooses by size, which also means the child.
         with contextlib.suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+            Path("/proc/self/oom_score_adj").write_bytes(b"1000")
         data = json.dumps(function()).encode()
         while data:
             data = data[os.write(send, data) :]
