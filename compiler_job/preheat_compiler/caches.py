@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import processes
-from preheat_compiler.faults import common_reason, describe, print_traceback
+from preheat_compiler.faults import OUT_OF_MEMORY, common_fault, describe, print_traceback
 from preheat_compiler.graphs import Graphs
 from preheat_compiler.measure import Speed
 from preheat_runtime.compare import Difference
@@ -83,8 +83,9 @@ def compile_caches(
             raise CachesError(
                 "Timeout", f"took longer than {ended.seconds:.0f} s. Raise spec.compile.timeoutSeconds."
             ) from None
-        reason = "OutOfMemory" if ended.out_of_memory else "CompileFailed"
-        raise CachesError(reason, f"the process {ended.how}. See the log of container compile.") from None
+        if ended.out_of_memory:
+            raise CachesError("OutOfMemory", f"the process was killed for memory. {OUT_OF_MEMORY.remedy}") from None
+        raise CachesError("CompileFailed", f"the process {ended.how}. See the log of container compile.") from None
     if seen["reason"] is not None:
         raise CachesError(seen["reason"], seen["message"])
     if former is None:
@@ -113,7 +114,7 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
         seen = _fill(options)
     except BaseException as error:  # also what the model's code raises to end the process
         print_traceback()
-        seen = {"reason": _reason(error), "message": redact(describe(error))}
+        seen = _refusal(error)
     options.answer.write_text(json.dumps(seen), encoding="utf-8")
     return 0
 
@@ -188,10 +189,12 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _reason(error: BaseException) -> str:
-    if reason := common_reason(error):
-        return reason
-    return "CompilerMissing" if "InvalidCxxCompiler" in in_words(error) else "CompileFailed"
+def _refusal(error: BaseException) -> dict[str, Any]:
+    words = redact(describe(error))
+    if (fault := common_fault(error)) is not None:
+        return {"reason": fault.reason, "message": f"{words}. {fault.remedy}"}
+    missing = "InvalidCxxCompiler" in in_words(error)
+    return {"reason": "CompilerMissing" if missing else "CompileFailed", "message": words}
 
 
 def _keep(folder: Path, target: Path, report: Report) -> None:

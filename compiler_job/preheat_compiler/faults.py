@@ -12,12 +12,19 @@ import sys
 import sysconfig
 import traceback
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from preheat_compiler.verdict import TargetError
 from preheat_runtime.hook import words_of
 from preheat_runtime.redaction import printable, redact
 
+#: What torch, its allocators and CUDA's libraries say when a device's memory is out.
+_DEVICE_MEMORY = re.compile(
+    r"(CUDA|HIP)\b.{0,20}out of memory|CUDA ran out of memory|would exceed allowed memory|"
+    r"(CUBLAS|CUDNN|CUSOLVER|CUSPARSE)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED",
+    re.IGNORECASE,
+)
 #: What torch, allocators and compilers say when memory is out.
 _MEMORY = re.compile(
     r"can't allocate memory|cannot allocate memory|out of memory|std::bad_alloc|Killed signal terminated program|"
@@ -38,28 +45,59 @@ REMEDIES = {
 }
 
 
+@dataclass(frozen=True)
+class Fault:
+    """What can come up anywhere: its reason, and the remedy in a sentence."""
+
+    reason: str
+    remedy: str
+
+
+OUT_OF_MEMORY, _DISK_FULL = (Fault(reason, REMEDIES[reason]) for reason in ("OutOfMemory", "DiskFull"))
+#: No limit of a container is about a device's memory.
+_DEVICE_OUT_OF_MEMORY = Fault(
+    "OutOfMemory",
+    "It is the GPU's memory: choose nodes whose GPU has more (hardware[].nodeSelector), or give the bucket smaller sizes.",
+)
+#: By what is said; the first that fits counts.
+_SAID = (
+    (_DEVICE_MEMORY, _DEVICE_OUT_OF_MEMORY),
+    (_MEMORY, OUT_OF_MEMORY),
+    (_DISK, _DISK_FULL),
+    (_DEVICE, Fault("DeviceMissing", REMEDIES["DeviceMissing"])),
+)
+
+
 def common_reason(error: BaseException) -> str | None:
     """The reason that `error` has wherever it comes up: OutOfMemory, DiskFull or DeviceMissing; else None."""
+    fault = common_fault(error)
+    return fault.reason if fault is not None else None
+
+
+def common_fault(error: BaseException) -> Fault | None:
+    """What `error` is wherever it comes up; None for what is a fault of what was being done."""
     chain = _chain(error)
     for each in chain:
-        if isinstance(each, MemoryError) or type(each).__name__ == "OutOfMemoryError":
-            return "OutOfMemory"
+        if type(each).__name__ == "OutOfMemoryError":  # torch's, and cupy's: of devices alone
+            return _DEVICE_OUT_OF_MEMORY
+        if isinstance(each, MemoryError):
+            return OUT_OF_MEMORY
         if isinstance(each, OSError) and each.errno in {errno.ENOSPC, errno.EDQUOT}:
-            return "DiskFull"
+            return _DISK_FULL
         if isinstance(each, OSError) and each.errno == errno.ENOMEM:
-            return "OutOfMemory"
-    text = "\n".join(words_of(each) for each in chain)
-    for reason, pattern in (("OutOfMemory", _MEMORY), ("DiskFull", _DISK), ("DeviceMissing", _DEVICE)):
-        if pattern.search(text):
-            return reason
-    return None
+            return OUT_OF_MEMORY
+    return fault_in("\n".join(words_of(each) for each in chain))
+
+
+def fault_in(text: str) -> Fault | None:
+    """What can come up anywhere, by what was said of it."""
+    return next((fault for pattern, fault in _SAID if pattern.search(text)), None)
 
 
 def failed(reason: str, doing: str, error: BaseException, *, remedy: str) -> TargetError:
     """`error`, which came up while `doing`, as a TargetError: memory, disk and device first, else `reason`."""
-    common = common_reason(error)
-    words = f"{doing}: {describe(error)}. {REMEDIES[common] if common else remedy}"
-    return TargetError(common or reason, redact(words))
+    common = common_fault(error) or Fault(reason, remedy)
+    return TargetError(common.reason, redact(f"{doing}: {describe(error)}. {common.remedy}"))
 
 
 def describe(error: BaseException, *, limit: int = 700) -> str:

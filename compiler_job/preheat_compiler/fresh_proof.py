@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import processes
+from preheat_compiler.faults import OUT_OF_MEMORY, fault_in
 from preheat_compiler.intervals import median
 from preheat_compiler.layout import compiler_runs, lay_out, shims
 from preheat_compiler.memory import MemoryGrowth, Peak, growth
@@ -37,6 +38,8 @@ _FRESH_PAIRS = 2
 #: Where memory decides, one more, so that the median is none of the ends.
 _FRESH_PAIRS_FOR_MEMORY = 3
 _REMEDY = ". Pods run without it; please report this model."
+#: What may be otherwise in another process.
+_OF_THE_PROCESS = ("ProofFailed", "OutOfMemory")
 #: No further pair is begun after so many seconds: a large model loads for minutes.
 _FRESH_SECONDS = 40.0
 
@@ -93,7 +96,7 @@ class FreshProof:
             try:
                 seen = self._served(place, tier=tier, allowed=allowed, compare=turn == 0, unsealed=unsealed)
             except TargetError as error:
-                if unsealed or error.reason != "ProofFailed":
+                if unsealed or error.reason not in _OF_THE_PROCESS:
                     raise
                 # Nothing says that the user's pods are so strict: what they need is proved, and the rest is told.
                 unsealed = f"what went wrong with both: {str(error).removesuffix(_REMEDY)}"
@@ -131,7 +134,7 @@ class FreshProof:
                 place, tier="caches", allowed=allowed, compare=False, unsealed=unsealed, name="another size first"
             )  # fmt: skip
         except TargetError as error:
-            if error.reason != "ProofFailed":
+            if error.reason not in _OF_THE_PROCESS:
                 raise
             return str(error).removesuffix(_REMEDY)
         return ""
@@ -224,8 +227,12 @@ class FreshProof:
                 raise TargetError(
                     "Timeout", "a fresh process did not answer in time. Raise spec.compile.timeoutSeconds."
                 ) from None
-            words = last_words(redact(said))
-            raise TargetError("ProofFailed", f"a fresh process that loads the model {ended.how}: {words}") from None
+            words = f"a fresh process that loads the model {ended.how}: {last_words(redact(said))}"
+            fault = OUT_OF_MEMORY if ended.out_of_memory else fault_in(words)
+            # A device, or room, may only have been missing for one that is as strict as this.
+            if fault is not None and fault.reason == "OutOfMemory":
+                raise TargetError(fault.reason, f"{words}. {fault.remedy}") from None
+            raise TargetError("ProofFailed", words) from None
         return seen, compiler_runs(log)
 
 

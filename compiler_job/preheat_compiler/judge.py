@@ -6,7 +6,6 @@ order it is shown is part of the promise.
 
 from __future__ import annotations
 
-import gc
 import shutil
 import time
 from dataclasses import replace
@@ -17,8 +16,10 @@ from preheat_compiler import package
 from preheat_compiler.accuracy import against_reference
 from preheat_compiler.caches import CachesError, compile_caches
 from preheat_compiler.decide import Decision, decide, nothing_compiled
+from preheat_compiler.devices import give_back
 from preheat_compiler.fresh_proof import FreshProof
 from preheat_compiler.graphs import ONE_GRAPH
+from preheat_compiler.loaded import Loaded
 from preheat_compiler.model import find_module, load_factory
 from preheat_compiler.prove import SEEDS, against_eager
 from preheat_compiler.speed import speed_of
@@ -47,22 +48,46 @@ _NOTHING_LEFT = (
 )
 
 
-def load(work: Work, stage: str) -> torch.nn.Module:
+def load(work: Work, stage: str) -> Loaded:
     """The target's module, from the factory anew; `stage` names that part of the work."""
-    gc.collect()
+    give_back()
     with work.report.stage(stage):
-        return find_module(load_factory(work.request.factory, work.request.settings.arguments), work.module.path)
+        factory, arguments = work.request.factory, work.request.settings.arguments
+        return Loaded(find_module(load_factory(factory, arguments), work.module.path))
 
 
 def as_package(
-    work: Work, bound: torch.nn.Module, module: torch.nn.Module, sizes: tuple[Sizes, ...], *, proved: bool = False
+    work: Work, bound: Loaded, loaded: Loaded, sizes: tuple[Sizes, ...], *, proved: bool = False
 ) -> Decision:
-    """Judge the package bound to `bound` by what `module` answers; they are the same one unless running changes it.
+    """Judge the package bound to `bound` by what `loaded` answers; they are the same one unless running changes it.
 
-    `proved`: of this very package it was shown before that no weight is in it.
+    `proved`: of this very package it was shown before that no weight is in it. Lets go of both before fresh processes start.
     """
-    report = work.report
     work.tier = "package"
+    seen, speed = _compared(work, bound.module, loaded.module, sizes)
+    work.report.note("graphs", **ONE_GRAPH.to_json())
+    decision = _verdict(work, seen, speed)
+    if decision.verdict != "Kept":
+        return _as_described(work, decision)
+    if not proved:
+        with work.report.stage("proving with random weights"):
+            no_weight_is_baked_in(
+                partial(package.load_package, work.artifact), bound.module, loaded.module, work.bucket, sizes[0],
+                weights=package, device=work.device, allowed=work.allowed, report=work.report,
+            )  # fmt: skip
+    bound.let_go()
+    loaded.let_go()
+    decision = _verdict(work, seen, speed, memory=_first_answers(work, sizes).memory)
+    if decision.verdict != "Kept":
+        return _as_described(work, decision)
+    return replace(decision, message="; ".join(filter(None, [decision.message, work.narrowing])))
+
+
+def _compared(
+    work: Work, bound: torch.nn.Module, module: torch.nn.Module, sizes: tuple[Sizes, ...]
+) -> tuple[Difference, Speed | None]:
+    """How far the package's answers are from eager's, and how fast they are (None if too far)."""
+    report = work.report
     compiled = package.load_package(work.artifact, bound)
     with report.stage("comparing with eager"):
         seen = against_eager(compiled, module, work.bucket, sizes, device=work.device, report=report)
@@ -84,23 +109,7 @@ def as_package(
                 compiled, module, work.bucket, sizes[-1], seed=SEEDS[0], device=work.device, report=report,
                 seconds=work.left() * 0.05,
             )  # fmt: skip
-    report.note("graphs", **ONE_GRAPH.to_json())
-    decision = _verdict(work, seen, speed)
-    if decision.verdict != "Kept":
-        return _as_described(work, decision)
-    del compiled
-    if not proved:
-        with report.stage("proving with random weights"):
-            no_weight_is_baked_in(
-                partial(package.load_package, work.artifact), bound, module, work.bucket, sizes[0],
-                weights=package, device=work.device, allowed=work.allowed, report=report,
-            )  # fmt: skip
-    del module, bound
-    gc.collect()
-    decision = _verdict(work, seen, speed, memory=_first_answers(work, sizes).memory)
-    if decision.verdict != "Kept":
-        return _as_described(work, decision)
-    return replace(decision, message="; ".join(filter(None, [decision.message, work.narrowing])))
+    return seen, speed
 
 
 def _as_described(work: Work, decision: Decision) -> Decision:
@@ -110,11 +119,13 @@ def _as_described(work: Work, decision: Decision) -> Decision:
 
 
 def through_caches(work: Work, sizes: tuple[Sizes, ...], why: str, *, former: Path | None = None) -> Decision:
-    """The next tier: what torch.compile itself leaves in its cache directory; `former` is an artifact to begin with."""
+    """The next tier: what torch.compile itself leaves in its cache directory; `former` is an artifact to begin with.
+
+    The module was let go of: other processes load it.
+    """
     work.tier = "caches"
     if former is None:
         shutil.copy(work.described / TARGET_FILE, work.artifact / TARGET_FILE)
-    gc.collect()
     begin = time.monotonic()
     try:
         with work.report.stage("filling the caches"):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from preheat_compiler import carry, ingredients, package
 from preheat_compiler.build import build, building, describe_module, example_call, words
 from preheat_compiler.decide import Decision, allowed_error
-from preheat_compiler.faults import common_reason, describe, failed, print_traceback
+from preheat_compiler.faults import common_fault, common_reason, describe, failed, print_traceback
 from preheat_compiler.inputs import Sizes, build_call, dtypes_of, narrowed, pick_sizes, traceable
 from preheat_compiler.judge import as_package, load, through_caches
 from preheat_compiler.levers import as_served, levers_of
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     import torch
 
     from preheat_compiler.bucket import Bucket
+    from preheat_compiler.loaded import Loaded
 
 
 def main(argv: Sequence[str], *, launcher: str) -> int:
@@ -105,9 +106,10 @@ def compile_target(work: Work) -> TargetResult:
         BaseException
     ) as error:  # only code of the model's raises what is no Exception: nobody interrupts this process
         print_traceback()
-        reason = common_reason(error)
-        words = describe(error)
-        return _failed(work, reason or "Internal", words if reason else f"the compile driver failed: {words}")
+        fault, words = common_fault(error), describe(error)
+        if fault is None:
+            return _failed(work, "Internal", f"the compile driver failed: {words}")
+        return _failed(work, fault.reason, f"{words}. {fault.remedy}")
     if decision.verdict == "Rejected":
         _remove_all_but(work.artifact, TARGET_FILE)
     return _result(work, verdict=decision.verdict, reason=decision.reason, message=redact(decision.message))
@@ -117,71 +119,78 @@ def _decide(work: Work) -> Decision:
     import torch
 
     with torch.no_grad():
-        module = load(work, LOADING)
+        loaded = load(work, LOADING)
     work.sources = ingredients.imported()
-    work.device = device_of(module)
+    work.device = device_of(loaded.module)
     with as_served(work.levers, work.device):
-        return _decide_on(work, module)
+        return _decide_on(work, loaded)
 
 
-def _decide_on(work: Work, module: torch.nn.Module) -> Decision:
+def _decide_on(work: Work, loaded: Loaded) -> Decision:
     report = work.report
     _observe(work)
     # Before the first forward: a pod compares a module that has not run yet.
-    before = describe_module(work, module)
-    held = identities.describe(module).watch
+    before = describe_module(work, loaded.module)
+    held = identities.describe(loaded.module).watch
     bucket, sizes = work.bucket, pick_sizes(work.bucket)
     why = ""
     seen: tuple[Seen, ...] = ()
     with report.stage(RUNNING):
-        _run_eager(work, module, sizes)
+        _run_eager(work, loaded.module, sizes)
         if work.module.regions:
             try:
-                seen = watch(work, module)
+                seen = watch(work, loaded.module)
             except package.NotPackageable as error:
                 why = words(error)
     # Also where something is only replaced by its equal: who was bound before would have to look again after each run.
-    changes = not held.unchanged() or describe_module(work, module) != before
+    changes = not held.unchanged() or describe_module(work, loaded.module) != before
+    # What watches the module holds it.
+    del held
     if changes:
         # It remembers having run. One that has not is built from, or no pod would know it again.
-        del module, held
-        module = load(work, LOADING_AGAIN)
-        if describe_module(work, module) != before:
+        loaded.let_go()
+        loaded = load(work, LOADING_AGAIN)
+        if describe_module(work, loaded.module) != before:
             why = "the module changes when it runs, and torch.factory returns the same one again"
             before.write(work.described / TARGET_FILE)
     if work.request.base is not None:
-        carried = _carried_over(work, module, before, seen, changes=changes)
+        carried = _carried_over(work, loaded, before, seen, changes=changes)
         if carried is not None:
             return carried
-        module = load(work, LOADING_AGAIN)
+        loaded.let_go()
+        loaded = load(work, LOADING_AGAIN)
     if not why:
         try:
             with report.stage("building the package"):
                 if seen:
                     with building(work):
-                        build_regions(work, module, seen)
+                        build_regions(work, loaded.module, seen)
                 else:
-                    build(work, module)
+                    build(work, loaded.module)
         except package.NotPackageable as error:
             why = words(error)
+    del seen
     if not why:
         _note_allowed(work)
-        bound = load(work, LOADING_TO_BIND) if changes else module
+        bound = load(work, LOADING_TO_BIND) if changes else loaded
         try:
-            return as_package(work, bound, module, pick_sizes(work.bucket))
+            return as_package(work, bound, loaded, pick_sizes(work.bucket))
         except Mismatch as error:
             why = f"the package does not go on answering: {error}"
-        del bound
+        bound.let_go()
         _forget(work, bucket)
     report.note("fallbacks", tier="package", why=why)
-    del module
+    loaded.let_go()
     return through_caches(work, sizes, why)
 
 
 def _carried_over(
-    work: Work, module: torch.nn.Module, described: Target, seen: tuple[Seen, ...], *, changes: bool
+    work: Work, loaded: Loaded, described: Target, seen: tuple[Seen, ...], *, changes: bool
 ) -> Decision | None:
-    """The verdict on what an earlier revision has for the same graph, with these weights; None: build it."""
+    """The verdict on what an earlier revision has for the same graph, with these weights; None: build it.
+
+    The module may have been let go of then, or have other weights.
+    """
     bucket = work.bucket
     try:
         former = carry.find(work, described)
@@ -195,19 +204,20 @@ def _carried_over(
             return Decision(verdict="Rejected", reason=former.entry.reason, message=f"{words}: {message}")
         former.copy_to(work.artifact)
         if former.entry.tier == "caches":
+            loaded.let_go()
             decision = through_caches(work, pick_sizes(bucket), "as before", former=former.folder / CACHE_DIRECTORY)
         else:
             work.serve_only(narrowed(traceable(bucket), former.contract.call.dim))
             # It may have been built by a Preheat that did not look at all that this one does.
             if former.contract.regions:
                 for each in seen:
-                    package.check_region(module.get_submodule(each.path), each.calls[0], levers=work.levers)
+                    package.check_region(loaded.module.get_submodule(each.path), each.calls[0], levers=work.levers)
             else:
                 package.check_package(
-                    work.artifact, module, example_call(work, work.bucket), levers=work.levers
+                    work.artifact, loaded.module, example_call(work, work.bucket), levers=work.levers
                 )  # fmt: skip
-            bound = load(work, LOADING_TO_BIND) if changes else module
-            decision = as_package(work, bound, module, pick_sizes(work.bucket), proved=True)
+            bound = load(work, LOADING_TO_BIND) if changes else loaded
+            decision = as_package(work, bound, loaded, pick_sizes(work.bucket), proved=True)
         work.figures["sizeBytes"] = former.entry.figures.get("sizeBytes", "0")
         work.figures.pop("compileSeconds", None)
         return replace(decision, message=f"{words}: {decision.message}")

@@ -139,6 +139,64 @@ def test_nor_anywhere_in_a_compile_job(tmp_path: Path, factory: str, tier: str) 
     assert least * size < max(seen) < size + 1.5e9, (size, max(seen))
 
 
+WATCHED = """
+import pathlib, sys, weakref
+import torch
+from torch import nn
+
+MADE = []
+SEEN = pathlib.Path(__file__).parent / "starts"
+
+def note(event, args):
+    if event == "subprocess.Popen" and (role := {"caches", "fresh", "eager"} & set(map(str, args[1]))):
+        left = sorted({type(there).__name__ for each in MADE if (there := each()) is not None})
+        with SEEN.open("a") as file:
+            print(*role, *left, file=file)
+
+sys.addaudithook(note)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.inner(x).relu()
+
+class Broken(Net):
+    def forward(self, x):
+        x = self.inner(x)
+        print("a graph that is cut has no package, but caches")
+        return x.relu()
+
+def load(kind=Net):
+    torch.manual_seed(0)
+    net = kind()
+    MADE.extend(map(weakref.ref, [net, *net.modules(), *net.parameters()]))
+    return net
+
+def broken():
+    return load(Broken)
+"""
+
+
+@pytest.mark.parametrize(
+    ("factory", "tier", "starts"),
+    [
+        ("model:load", "package", ["fresh", "eager", "fresh", "eager"]),
+        ("model:broken", "caches", ["caches", "fresh", "eager", "fresh", "eager"]),
+    ],
+)
+def test_nothing_is_left_of_the_model_when_another_process_is_to_load_it(
+    tmp_path: Path, factory: str, tier: str, starts: list[str]
+) -> None:
+    modules = {"name": "main", "path": "", "buckets": [bucket("one", tensor(8, 64))]}
+    job = compile_job(tmp_path, WATCHED, factory, modules, keepIf={"minSpeedup": "0"})
+    target = job.target("main", "one")
+    assert (target["verdict"], target["tier"]) == ("Kept", tier), target["message"]
+    assert (job.app / "starts").read_text().splitlines() == starts
+
+
 @contextmanager
 def anonymous_memory() -> Iterator[list[int]]:
     """What this process's descendants need together beside files that they map, in bytes, five times a second."""

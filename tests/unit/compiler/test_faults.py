@@ -26,6 +26,7 @@ class OutOfMemoryError(RuntimeError):
         (OSError(errno.ENOSPC, "No space left on device"), "DiskFull"),
         (RuntimeError("/tmp/x.cpp: fatal error: error writing: No space left on device"), "DiskFull"),
         (RuntimeError("No CUDA GPUs are available"), "DeviceMissing"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "OutOfMemory"),
         (ValueError("shape"), None),
     ],
 )
@@ -41,6 +42,28 @@ def test_the_remedy_is_the_reasons_own() -> None:
     assert ended.reason == "OutOfMemory"
     assert "memory limit" in str(ended)
     assert "Ask somebody" not in str(ended)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."), "choose nodes whose GPU has more"),
+        (OutOfMemoryError("Allocation on device 0 would exceed allowed memory."), "choose nodes whose GPU has more"),
+        (RuntimeError("CUDA error: out of memory"), "choose nodes whose GPU has more"),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), "choose nodes whose GPU has more"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "choose nodes whose GPU has more"),
+        (MemoryError("big"), "Raise the memory limit"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "Raise the memory limit"),
+        (
+            RuntimeError("the model of CUDA tutorials asked for much; then the host was out of memory"),
+            "Raise the memory",
+        ),
+    ],
+)
+def test_no_limit_of_a_container_is_said_to_help_where_it_is_the_gpus_memory(error: BaseException, words: str) -> None:
+    ended = failed("CompileFailed", "building", error, remedy="Ask somebody.")
+    assert ended.reason == "OutOfMemory"
+    assert words in str(ended)
 
 
 def test_the_users_own_line_is_named_not_a_librarys(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ with open(here / "ran", "a") as log:
 if odd.get("strict") and options["--seal"] == "no":
     odd = {}
 if "dies" in odd:
+    print(odd.get("last", ""))
     sys.exit(odd["dies"])
 if "hangs" in odd:
     time.sleep(300)
@@ -112,6 +113,30 @@ def test_each_thing_that_a_served_process_must_not_be_is_refused(
         place.prove(odd, tier=tier)
     assert raised.value.reason == "ProofFailed"
     assert place.ran == ["fresh yes yes", "fresh no yes"], "once more, in a pod that is less strict"
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        (
+            {"dies": 1, "last": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB."},
+            "whose GPU has more",
+        ),
+        ({"dies": 1, "last": "RuntimeError: DefaultCPUAllocator: can't allocate memory"}, "Raise the memory limit"),
+    ],
+)
+def test_a_fresh_process_without_enough_memory_is_no_fault_of_the_artifact(
+    place: Place, odd: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(TargetError, match=words) as raised:
+        place.prove(odd)
+    assert raised.value.reason == "OutOfMemory"
+    assert place.ran == ["fresh yes yes", "fresh no yes"], "a strict pod's own limits may have been the cause"
+
+
+def test_what_a_strict_pod_alone_has_no_memory_for_is_proved_without(place: Place) -> None:
+    place.prove({"strict": True, "dies": 1, "last": "torch.OutOfMemoryError: CUDA out of memory."})
+    assert place.ran == ["fresh yes yes", "fresh no yes", "eager no no", "fresh no no", "eager no no"]
 
 
 def test_caches_may_import_the_compiler_and_are_warm(place: Place) -> None:
