@@ -14,6 +14,7 @@ import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from preheat_compiler.verdict import TargetError
 from preheat_runtime.hook import words_of
@@ -34,7 +35,23 @@ _MEMORY = re.compile(
 _DISK = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IGNORECASE)
 _DEVICE = re.compile(
     r"No CUDA GPUs are available|Found no NVIDIA driver|not compiled with CUDA|No HIP GPUs|invalid device ordinal|"
-    r"Attempting to deserialize object on a CUDA device",
+    r"Attempting to deserialize object on (a )?CUDA device|no CUDA-capable device is detected|\b0 active drivers",
+    re.IGNORECASE,
+)
+#: What torch and CUDA say of a driver that is older than what torch was built with, or is of another installation.
+_DRIVER = re.compile(
+    r"NVIDIA driver on your system is too old|driver version is insufficient|driver is a stub library|"
+    r"forward compatibility was attempted|unsupported display driver|compiled with an unsupported toolchain|"
+    r"not supported in the installed CUDA driver",
+    re.IGNORECASE,
+)
+#: … of a GPU that nothing in a library was compiled for.
+_KERNELS = re.compile(r"no kernel image is available|device kernel image is invalid", re.IGNORECASE)
+#: … of a GPU that is there and cannot be used.
+_BROKEN = re.compile(
+    r"CUDA driver initialization failed|CUDA unknown error|CUDA (driver )?error: unknown error|"
+    r"Unexpected error from cudaGetDeviceCount|device\(s\) is/are busy or unavailable|device already in use|"
+    r"system not yet initialized|uncorrectable ECC error",
     re.IGNORECASE,
 )
 
@@ -47,24 +64,49 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class Fault:
-    """What can come up anywhere: its reason, and the remedy in a sentence."""
+    """What can come up anywhere: its reason, and the remedy in a sentence, which may say `{cuda}`, what torch was built with."""
 
     reason: str
-    remedy: str
+    said: str
+
+    @property
+    def remedy(self) -> str:
+        """What to do, in a sentence."""
+        torch: Any = sys.modules.get("torch")
+        version = getattr(getattr(torch, "version", None), "cuda", None)
+        return self.said.replace("{cuda}", f"CUDA {version}" if version else "a newer CUDA")
 
 
-OUT_OF_MEMORY, _DISK_FULL = (Fault(reason, REMEDIES[reason]) for reason in ("OutOfMemory", "DiskFull"))
+OUT_OF_MEMORY, _DISK_FULL, _DEVICE_MISSING = (Fault(reason, said) for reason, said in REMEDIES.items())
 #: No limit of a container is about a device's memory.
 _DEVICE_OUT_OF_MEMORY = Fault(
     "OutOfMemory",
     "It is the GPU's memory: choose nodes whose GPU has more (hardware[].nodeSelector), or give the bucket smaller sizes.",
 )
-#: By what is said; the first that fits counts.
+_DRIVER_TOO_OLD = Fault(
+    "DeviceMissing",
+    "The image's torch was built with {cuda}, which the node's NVIDIA driver must support: choose nodes with a newer driver "
+    "(hardware[].nodeSelector), or an image whose torch was built with an older CUDA.",
+)
+_NO_KERNELS = Fault(
+    "DeviceMissing",
+    "The image's torch, or a library in it, has no code for the node's GPU: choose nodes with another GPU "
+    "(hardware[].nodeSelector), or an image that was built for this one (torch.cuda.get_arch_list()).",
+)
+_DEVICE_BROKEN = Fault(
+    "DeviceMissing",
+    "The node's GPU cannot be used: look at it with nvidia-smi (driver, MIG, exclusive mode, other processes), "
+    "or choose other nodes (hardware[].nodeSelector).",
+)
+#: By what is said; the first that fits counts. CUDA's own words come after torch's ("Unexpected error … Error 804: …").
 _SAID = (
     (_DEVICE_MEMORY, _DEVICE_OUT_OF_MEMORY),
     (_MEMORY, OUT_OF_MEMORY),
     (_DISK, _DISK_FULL),
-    (_DEVICE, Fault("DeviceMissing", REMEDIES["DeviceMissing"])),
+    (_DRIVER, _DRIVER_TOO_OLD),
+    (_KERNELS, _NO_KERNELS),
+    (_DEVICE, _DEVICE_MISSING),
+    (_BROKEN, _DEVICE_BROKEN),
 )
 
 

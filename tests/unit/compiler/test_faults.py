@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import importlib.util
+import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,6 +66,73 @@ def test_no_limit_of_a_container_is_said_to_help_where_it_is_the_gpus_memory(err
     ended = failed("CompileFailed", "building", error, remedy="Ask somebody.")
     assert ended.reason == "OutOfMemory"
     assert words in str(ended)
+
+
+COUNT = (
+    "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that might "
+    "have already set an error?"
+)
+#: What torch 2.15 and libcudart 13 hold of it, word by word.
+DEVICES = [
+    ("CUDA error: no CUDA-capable device is detected", "request it"),
+    ("Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU", "request it"),
+    ("Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False.", "request it"),
+    ("Attempting to deserialize object on CUDA device 1 but torch.cuda.device_count() is 1.", "request it"),
+    ("0 active drivers ([]). There should only be one.", "request it"),
+    (
+        "The NVIDIA driver on your system is too old (found version 12020). Please update your GPU driver",
+        "newer driver",
+    ),
+    ("CUDA error: CUDA driver version is insufficient for CUDA runtime version", "newer driver"),
+    ("CUDA error: the provided PTX was compiled with an unsupported toolchain.", "newer driver"),
+    (
+        f"{COUNT} Error 804: forward compatibility was attempted on non supported HW",
+        "newer driver",
+    ),
+    ("CUDA error: system has unsupported display driver / cuda driver combination", "newer driver"),
+    ("CUDA error: no kernel image is available for execution on the device", "has no code for the node's GPU"),
+    ("CUDA error: device kernel image is invalid", "has no code for the node's GPU"),
+    ("CUDA driver initialization failed, you might not have a CUDA gpu.", "nvidia-smi"),
+    (
+        "CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing env variable",
+        "nvidia-smi",
+    ),
+    (
+        f"{COUNT} Error 802: system not yet initialized",
+        "nvidia-smi",
+    ),
+    ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", "nvidia-smi"),
+    ("CUDA error: uncorrectable ECC error encountered", "nvidia-smi"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), DEVICES, ids=[text[:60] for text, _ in DEVICES])
+def test_a_device_that_cannot_be_used_is_missing_with_a_remedy_of_its_own(text: str, words: str) -> None:
+    ended = failed("FactoryFailed", "calling the factory", RuntimeError(text), remedy="Look at model.py.")
+    assert ended.reason == "DeviceMissing"
+    assert words in str(ended)
+    assert "Look at model.py" not in str(ended)
+
+
+def test_the_remedy_for_an_old_driver_says_what_torch_was_built_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = RuntimeError("The NVIDIA driver on your system is too old (found version 12020).")
+    torch = SimpleNamespace(version=SimpleNamespace(cuda="13.2"))
+    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
+    assert "was built with CUDA 13.2, which" in str(failed("FactoryFailed", "loading", error, remedy=""))
+    torch.version.cuda = None
+    assert "was built with a newer CUDA, which" in str(failed("FactoryFailed", "loading", error, remedy=""))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: device-side assert triggered",
+        "CUDA error: an illegal memory access was encountered",
+        "Cannot re-initialize CUDA in forked subprocess.",
+    ],
+)
+def test_what_a_model_does_to_a_device_is_not_the_devices_fault(text: str) -> None:
+    assert common_reason(RuntimeError(text)) is None
 
 
 def test_the_users_own_line_is_named_not_a_librarys(tmp_path: Path) -> None:
