@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from preheat_compiler import carry, ingredients, package
 from preheat_compiler.build import build, building, describe_module, example_call, words
 from preheat_compiler.decide import Decision, allowed_error
+from preheat_compiler.devices import Gpus
 from preheat_compiler.faults import common_fault, common_reason, describe, failed, print_traceback
 from preheat_compiler.inputs import Sizes, build_call, dtypes_of, narrowed, pick_sizes, traceable
 from preheat_compiler.judge import as_package, load, through_caches
@@ -285,13 +286,16 @@ def _run_eager(work: Work, module: torch.nn.Module, sizes: tuple[Sizes, ...]) ->
 def _eager(work: Work, module: torch.nn.Module, sizes: Sizes) -> Any:
     call = build_call(work.bucket, sizes, seed=SEEDS[0], device=work.device)
     try:
-        return module(*call.args, **call.kwargs)
+        answer = module(*call.args, **call.kwargs)
+        # An index that is out of range is told only then by a GPU.
+        Gpus.of(module).wait()
     except BaseException as error:
         at = f" at the {sizes.name} sizes {dict(sizes.by_dim)}" if sizes.by_dim else ""
         raise failed(
             "InputsRefused", f"the model refused the inputs of bucket {work.bucket.name!r}{at}", error,
             remedy="Check shapes, dtypes, low and high of args and kwargs in torch.modules[].buckets[].",
         ) from error  # fmt: skip
+    return answer
 
 
 def _failed(work: Work, reason: str, message: str) -> TargetResult:

@@ -24,7 +24,7 @@ from preheat_compiler.verdict import TargetError
 from preheat_compiler.work import Work
 from preheat_runtime.bind import Mismatch
 from preheat_runtime.package import Target
-from unit.compiler import requests
+from unit.compiler import gpus, requests
 from unit.compiler.jobs import bucket, tensor
 
 if TYPE_CHECKING:
@@ -183,31 +183,16 @@ def test_nor_when_the_caches_of_an_earlier_revision_are_tried_or_it_is_built_aft
     assert (starts, model.loads) == ([[], []], 2)
 
 
-class Cuda:
-    """torch.cuda as far as it is used here."""
-
-    def __init__(self, *, initialised: bool) -> None:
-        self.initialised = initialised
-        self.emptied = 0
-
-    def is_initialized(self) -> bool:
-        return self.initialised
-
-    def empty_cache(self) -> None:
-        self.emptied += 1
-
-
 @pytest.mark.parametrize("initialised", [True, False])
 def test_what_torch_keeps_of_a_gpu_is_given_back_and_no_gpu_is_begun_with_for_it(
     initialised: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cuda = Cuda(initialised=initialised)
-    monkeypatch.setattr(torch, "cuda", cuda)
+    cuda = gpus.use(monkeypatch, initialised=initialised)
     loaded = Loaded(nn.Linear(1, 1))
     there = weakref.ref(loaded.module)
     loaded.let_go()
     assert there() is None
-    assert cuda.emptied == initialised
+    assert [name for name, _ in cuda.asked] == ["empty_cache"] * initialised
     with pytest.raises(ValueError, match="let go"):
         _ = loaded.module
     loaded.let_go()
