@@ -11,12 +11,12 @@ import copy
 import math
 from typing import TYPE_CHECKING, Any
 
+from preheat_compiler.devices import free_memory, kind_of, tensors_of
 from preheat_compiler.faults import describe
 from preheat_compiler.inputs import Sizes, build_call
 from preheat_compiler.progress import say
 from preheat_compiler.report import decimal
 from preheat_runtime.compare import difference
-from preheat_runtime.memory import memory_available
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,18 +42,19 @@ def against_reference(
     import torch
 
     try:
-        reference, dtype = _reference(module, device)
+        reference, dtype = _reference(module)
+        kind = kind_of(tensors_of(module))
         for each in sizes:
             for seed in seeds:
                 calls = [build_call(bucket, each, seed=seed, device=device) for _ in range(3)]
-                with torch.autocast(device.partition(":")[0], enabled=False):
+                with torch.autocast(kind, enabled=False):
                     truth = reference(*_converted(calls[0].args, dtype), **_converted(calls[0].kwargs, dtype))
-                for kind, run, call in (("eager", module, calls[1]), ("compiled", compiled, calls[2])):
+                for which, run, call in (("eager", module, calls[1]), ("compiled", compiled, calls[2])):
                     maximum, mean = distance(call.of(run)(), truth)
                     report.note(
                         "reference",
                         inputs=f"{each.name}, seed {seed}",
-                        kind=kind,
+                        kind=which,
                         dtype=str(dtype).removeprefix("torch."),
                         maximum=decimal(maximum),
                         mean=decimal(mean),
@@ -71,10 +72,10 @@ def own_error(module: torch.nn.Module, call: Call, eager: Any) -> float | None:
     from torch.utils import _pytree as pytree
 
     tensors = [leaf for leaf in pytree.tree_leaves((call.args, dict(call.kwargs))) if isinstance(leaf, torch.Tensor)]
-    device = next((each.device.type for each in [*tensors, *module.parameters(), *module.buffers()]), "cpu")
+    kind = kind_of([*tensors, *tensors_of(module)])
     try:
-        reference, dtype = _reference(module, device)
-        with torch.autocast(device, enabled=False):
+        reference, dtype = _reference(module)
+        with torch.autocast(kind, enabled=False):
             truth = reference(*_converted(call.args, dtype), **_converted(call.kwargs, dtype))
         leaves, spec = pytree.tree_flatten(eager)
         alike = [
@@ -115,21 +116,22 @@ class _NoReference(Exception):
     """There is none for this module; the message says why."""
 
 
-def _reference(module: torch.nn.Module, device: str) -> tuple[torch.nn.Module, torch.dtype]:
+def _reference(module: torch.nn.Module) -> tuple[torch.nn.Module, torch.dtype]:
     import torch
 
     from preheat_runtime.trial import with_a_finaliser
 
-    tensors = [each for each in [*module.parameters(), *module.buffers()] if each.is_floating_point()]
+    tensors = [each for each in tensors_of(module) if each.is_floating_point()]
     dtypes = {each.dtype for each in tensors}
     if torch.float64 in dtypes:
         raise _NoReference("the module computes in float64 itself")
     half = bool(dtypes & {torch.float16, torch.bfloat16})
     dtype = torch.float32 if half else torch.float64
-    need = sum(each.numel() for each in tensors) * dtype.itemsize * _ROOM
-    free = memory_available() if device == "cpu" else float(torch.cuda.mem_get_info()[0])
-    if free is not None and need > free:
-        raise _NoReference(f"it needs {need / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free")
+    for device in dict.fromkeys(each.device for each in tensors):
+        need = sum(each.numel() for each in tensors if each.device == device) * dtype.itemsize * _ROOM
+        free = free_memory(device)
+        if free is not None and need > free:
+            raise _NoReference(f"on {device} it needs {need / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free")
     if any(math.prod(each.shape) and each.is_meta for each in tensors):
         raise _NoReference("the module has tensors without content")
     kind = with_a_finaliser(module)

@@ -124,6 +124,7 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
 
     from preheat_compiler.accuracy import against_reference
     from preheat_compiler.decide import allowed_error
+    from preheat_compiler.devices import kind_of, tensors_of
     from preheat_compiler.graphs import compiled_frames, explain
     from preheat_compiler.inputs import build_call, dtypes_of, pick_sizes
     from preheat_compiler.levers import as_served, levers_of
@@ -146,7 +147,7 @@ def _fill(options: argparse.Namespace) -> dict[str, Any]:
     device = device_of(module)
     report = Report(target=f"{options.module}/{options.bucket}")
     sizes = pick_sizes(bucket)
-    with as_served(levers, device):
+    with as_served(levers, kind_of(tensors_of(module))):
         compiled = torch.compile(module, fullgraph=request.settings.fullgraph == "Required", **levers.arguments({}))
         caches = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
         with compile_stages(report, "caches"), tuned_within(request.settings.autotune_seconds, report):

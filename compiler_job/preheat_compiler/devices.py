@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from preheat_runtime.memory import memory_available
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -26,12 +28,7 @@ class Gpus:
     @classmethod
     def of(cls, module: torch.nn.Module) -> Gpus:
         """Those of the module's parameters and buffers."""
-        return cls.among(chain(module.parameters(), module.buffers()))
-
-    @classmethod
-    def among(cls, tensors: Iterable[torch.Tensor]) -> Gpus:
-        """Those of the tensors."""
-        return cls(tuple(dict.fromkeys(tensor.device for tensor in tensors if tensor.device.type == "cuda")))
+        return cls(tuple(dict.fromkeys(each.device for each in tensors_of(module) if each.device.type == "cuda")))
 
     @property
     def used(self) -> bool:
@@ -48,6 +45,47 @@ class Gpus:
             return
         for device in self.devices or (None,):
             torch.cuda.synchronize(device)
+
+    def begin_peak(self) -> None:
+        """From here on `peak` counts."""
+        if not self.devices:
+            return
+        import torch
+
+        self.wait()
+        for device in self.devices:
+            torch.cuda.reset_peak_memory_stats(device)
+
+    def peak(self) -> int | None:
+        """The most that torch's allocator had handed out on each of them, added up; None where there is none."""
+        if not self.devices:
+            return None
+        import torch
+
+        return sum(int(torch.cuda.max_memory_allocated(device)) for device in self.devices)
+
+
+def tensors_of(module: torch.nn.Module) -> Iterable[torch.Tensor]:
+    """The module's parameters and buffers."""
+    return chain(module.parameters(), module.buffers())
+
+
+def kind_of(tensors: Iterable[torch.Tensor]) -> str:
+    """`cuda` where one of the tensors is on such a device, else the kind of the first one's; `cpu` without any.
+
+    What computes on a GPU may well look up an embedding on the CPU.
+    """
+    kinds = [tensor.device.type for tensor in tensors]
+    return "cuda" if "cuda" in kinds else next(iter(kinds), "cpu")
+
+
+def free_memory(device: torch.device) -> float | None:
+    """How many bytes may still be taken there, as far as that can be told."""
+    import torch
+
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    return memory_available() if device.type == "cpu" else None
 
 
 def give_back() -> None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from preheat_compiler.devices import Gpus, kind_of, tensors_of
 from preheat_compiler.memory import PeakMeter
 from preheat_compiler.seal import enter
 
@@ -67,9 +68,9 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     # Users' libraries may import parts of the compiler themselves (torchvision does); that is not the answer's doing.
     before = {name for name in _COMPILER if name in sys.modules}
     sizes = [Sizes(name="", by_dim=by_dim) for by_dim in json.loads(options.sizes)]
-    device = device_of(module)
+    device, gpus = device_of(module), Gpus.of(module)
     call, *others = [build_call(bucket, each, seed=1, device=device) for each in sizes]
-    meter = PeakMeter(torch if device.startswith("cuda") else None)
+    meter = PeakMeter(gpus)
     first = 0.0
     served: Any = None
     answer: Any = None
@@ -78,13 +79,13 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
         nonlocal first, served, answer
         served = torch.compile(module) if options.compile == "yes" else module
         answer = served(*call.args, **call.kwargs)
-        _wait(torch)
+        gpus.wait()
         first = time.monotonic()
         for other in others:
             served(*other.args, **other.kwargs)
-        _wait(torch)
+        gpus.wait()
 
-    with as_served(autocast, device):
+    with as_served(autocast, kind_of(tensors_of(module))):
         peak = meter.of(answer_all)
         seen = {
             "seconds": first - options.started,
@@ -119,10 +120,3 @@ def _is_empty(variable: str) -> bool:
     with suppress(OSError):
         return not any(Path(os.environ.get(variable) or "/").iterdir())
     return False
-
-
-def _wait(torch: object) -> None:
-    # A GPU's call returns before its answer is there.
-    cuda = getattr(torch, "cuda", None)
-    if cuda is not None and cuda.is_available() and cuda.is_initialized():
-        cuda.synchronize()

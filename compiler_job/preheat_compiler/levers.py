@@ -78,14 +78,16 @@ def inductor_options(levers: Levers) -> dict[str, Any]:
 
 
 @contextmanager
-def as_served(levers: Levers, device: str) -> Iterator[None]:
-    """Inside, torch is as it is around a call in the pod: without gradients, and under the autocast that was asked for."""
+def as_served(levers: Levers, kind: str) -> Iterator[None]:
+    """Inside, torch is as it is around a call in the pod: without gradients, and under the autocast that was asked for.
+
+    `kind` is that of the device that is computed on.
+    """
     import torch
 
     with ExitStack() as modes:
         modes.enter_context(torch.no_grad())
         if levers.autocast is not None:
-            kind = device.partition(":")[0]
             modes.enter_context(torch.autocast(kind, dtype=getattr(torch, levers.autocast)))
         yield
 

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from preheat_compiler.devices import Gpus
 from preheat_compiler.intervals import median
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _PROCESS = Path("/proc/self")
+_NONE = Gpus()
 #: What sets VmHWM back to the present size: proc(5), clear_refs.
 _RESET_PEAK = "5"
 
@@ -30,7 +32,8 @@ class Peak:
 
     `before`: resident when the model was loaded and nothing had run; None where the kernel does not say.
     `peak`: the most that was resident during the calls, or, where the counter could not be set back (`reset` False),
-    since the process began. `device`: the most the CUDA allocator had handed out during the calls; None without CUDA.
+    since the process began. `device`: the most the CUDA allocator had handed out during the calls, on all devices of the
+    model; None without CUDA.
     """
 
     before: int | None
@@ -63,26 +66,23 @@ class MemoryGrowth:
 
 
 class PeakMeter:
-    """Reads the peak of this process's calls. `torch` is the module when CUDA is to be watched, else None."""
+    """Reads the peak of this process's calls, and of the devices of a model."""
 
-    def __init__(self, torch: Any = None, process: Path = _PROCESS) -> None:
+    def __init__(self, gpus: Gpus = _NONE, process: Path = _PROCESS) -> None:
         self._process = process
-        self._cuda = torch.cuda if torch is not None else None
+        self._gpus = gpus
         self._before = status_bytes(process, "VmRSS")
 
     def of(self, calls: Callable[[], object]) -> Peak:
         """Run `calls` (which wait for their results) and return the peak meanwhile."""
-        if self._cuda is not None:
-            self._cuda.synchronize()
-            self._cuda.reset_peak_memory_stats()
+        self._gpus.begin_peak()
         reset = reset_peak(self._process)
         calls()
         peak = status_bytes(self._process, "VmHWM")
         if peak is None:
             # In KiB on Linux. It may even be the parent's from before this program was executed: an upper bound.
             peak, reset = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, False
-        device = None if self._cuda is None else int(self._cuda.max_memory_allocated())
-        return Peak(before=self._before, peak=peak, reset=reset, device=device)
+        return Peak(before=self._before, peak=peak, reset=reset, device=self._gpus.peak())
 
 
 def reset_peak(process: Path = _PROCESS) -> bool:
@@ -112,11 +112,11 @@ def growth(eager: Sequence[Peak], compiled: Sequence[Peak]) -> MemoryGrowth | No
     """
     if not eager or not compiled:
         return None
-    on_device = [each.device for each in (*eager, *compiled)]
-    if all(on_device):
+    if all(each.device is not None for each in (*eager, *compiled)):
+        of = "allocated on the device during calls"
         first, second = ([float(each.device or 0) for each in side] for side in (eager, compiled))
-        return MemoryGrowth(eager=median(first), compiled=median(second), of="allocated on the device during calls")
-    reset = all(each.reset for each in (*eager, *compiled))
-    of = "resident during calls" if reset else "resident since the process began"
-    first, second = ([float(each.peak) for each in side] for side in (eager, compiled))
+    else:
+        reset = all(each.reset for each in (*eager, *compiled))
+        of = "resident during calls" if reset else "resident since the process began"
+        first, second = ([float(each.peak) for each in side] for side in (eager, compiled))
     return MemoryGrowth(eager=median(first), compiled=median(second), of=of) if min(first) > 0 else None

@@ -110,7 +110,7 @@ def find_module(root: Any, path: str) -> torch.nn.Module:
 
 
 def device_of(module: torch.nn.Module) -> str:
-    """The device of the module's first parameter or buffer, `cpu` without any."""
+    """Where the module's inputs go: the device of its first parameter or buffer, `cpu` without any."""
     for tensor in [*module.parameters(), *module.buffers()]:
         return str(tensor.device)
     return "cpu"

@@ -237,7 +237,7 @@ def _noting(work: Work, module: torch.nn.Module, paths: Sequence[str]) -> Iterat
 
     def hook_for(path: str) -> Any:
         def hook(_block: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-            if work.levers.autocast_reason(work.device.partition(":")[0]) is not None:
+            if work.levers.autocast_reason(work.kind) is not None:
                 raise package.NotPackageable(f"autocast is switched around the region {path}", name=path)
             if path not in noted:
                 copied = replaced((args, dict(kwargs)), torch.clone)
@@ -259,7 +259,7 @@ def _require_served(work: Work, module: torch.nn.Module, bucket: Bucket) -> None
     """Every call of every region must be answered by its code, at every size; else the pod would be slow in part."""
     picked = pick_sizes(bucket)
     try:
-        with as_served(work.levers, work.device):
+        with as_served(work.levers, work.kind):
             opened = package.load_package(work.artifact, module)
             for sizes in (*picked, picked[0]):
                 call = build_call(bucket, sizes, seed=SEEDS[0], device=work.device)

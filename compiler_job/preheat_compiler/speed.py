@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler.decide import undecided
+from preheat_compiler.devices import Gpus
 from preheat_compiler.inputs import Sizes, build_call, ranged_dims
 from preheat_compiler.measure import Budget, Speed, measure
 
@@ -36,14 +37,14 @@ def speed_of(
     keep_if: KeepIf, seed: int, device: str, seconds: float, report: Report,
 ) -> Speed:  # fmt: skip
     """The speed at the size where compiled gains least; every size's is noted in the report."""
-    timed = timed_sizes(bucket, sizes)
+    timed, gpus = timed_sizes(bucket, sizes), Gpus.of(module)
     share = max(seconds, 0.0) * _SHARE / len(timed)
     seen = []
     for each in timed:
         call = build_call(bucket, each, seed=seed, device=device)
         speed = measure(
-            _answer(module, call, device),
-            _answer(compiled, call, device),
+            _answer(module, call, gpus),
+            _answer(compiled, call, gpus),
             open_verdict=lambda interval: undecided(keep_if, interval),
             budget=Budget(usual=min(20.0, share), longest=min(120.0, share)),
         )
@@ -52,16 +53,14 @@ def speed_of(
     return min(seen, key=lambda speed: speed.speedup.estimate)
 
 
-def _answer(function: Callable[..., Any], call: Call, device: str) -> Callable[[], object]:
+def _answer(function: Callable[..., Any], call: Call, gpus: Gpus) -> Callable[[], object]:
     ask = call.of(function)
-    if device == "cpu":
+    if not gpus.used:
         return ask
 
     def wait_for_it() -> object:
-        import torch
-
         answer = ask()
-        torch.cuda.synchronize()
+        gpus.wait()
         return answer
 
     return wait_for_it

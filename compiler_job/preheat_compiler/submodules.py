@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from preheat_compiler.devices import Gpus
 from preheat_compiler.faults import describe
 from preheat_compiler.inputs import build_call
 from preheat_compiler.progress import say
@@ -39,12 +40,12 @@ def where_time_goes(
     seed: int, device: str, report: Report, seconds: float,
 ) -> None:  # fmt: skip
     """Note eager's time by submodule and compiled's by operator, within about `seconds` each. Never raises."""
-    seconds = min(seconds, _SECONDS)
+    seconds, gpus = min(seconds, _SECONDS), Gpus.of(module)
     call = build_call(bucket, sizes, seed=seed, device=device)
     for kind, look in (("eager", _by_submodule), ("compiled", _by_operator)):
         run = module if kind == "eager" else compiled
         try:
-            look(run, call, device, seconds, sizes.name, report)
+            look(run, call, gpus, seconds, sizes.name, report)
         except Exception as error:
             # What was measured stands without it.
             words = describe(error, limit=300)
@@ -103,12 +104,12 @@ def ranked(seconds: Mapping[str, float], total: float, calls: int) -> list[dict[
     return rows
 
 
-def _by_submodule(module: Any, call: Call, device: str, seconds: float, inputs: str, report: Report) -> None:
+def _by_submodule(module: Any, call: Call, gpus: Gpus, seconds: float, inputs: str, report: Report) -> None:
     from torch.nn.modules import module as hooks
 
     names = {id(each): name or "(the module itself)" for name, each in reversed(list(module.named_modules()))}
     kinds = {name or "(the module itself)": type(each).__name__ for name, each in module.named_modules()}
-    times = SelfTimes(names, _waiter(device), time.perf_counter)
+    times = SelfTimes(names, _waiter(gpus), time.perf_counter)
     # Hooks of all modules, not of this one: a compiled function looks at the module's own, and would not run any more.
     handles = [
         hooks.register_module_forward_pre_hook(times.enter),
@@ -126,22 +127,22 @@ def _by_submodule(module: Any, call: Call, device: str, seconds: float, inputs: 
     )  # fmt: skip
 
 
-def _by_operator(compiled: Any, call: Call, device: str, seconds: float, inputs: str, report: Report) -> None:
+def _by_operator(compiled: Any, call: Call, gpus: Gpus, seconds: float, inputs: str, report: Report) -> None:
     from torch.profiler import ProfilerActivity, profile
 
-    wait, ask = _waiter(device), call.of(compiled)
+    wait, ask = _waiter(gpus), call.of(compiled)
     # Unwatched first: what the whole call takes is to be a true figure.
     begin = time.perf_counter()
     plain = _repeat(lambda: (ask(), wait()), seconds / 2)
     total = (time.perf_counter() - begin) / plain
-    activities = [ProfilerActivity.CPU] if device == "cpu" else [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if gpus.devices else [ProfilerActivity.CPU]
     with profile(activities=activities) as watched:
         calls = _repeat(lambda: (ask(), wait()), seconds / 2)
-    what = "self_cpu_time_total" if device == "cpu" else "self_device_time_total"
+    what = "self_device_time_total" if gpus.devices else "self_cpu_time_total"
     spent = {
         event.key: float(getattr(event, what)) / 1e6
         for event in watched.key_averages()
-        if _is_operator(event.key, device) and float(getattr(event, what, 0)) > 0
+        if _is_operator(event.key, gpus) and float(getattr(event, what, 0)) > 0
     }
     known = min(sum(spent.values()), total * calls)
     rows = ranked(spent, max(sum(spent.values()), total * calls), calls)
@@ -151,9 +152,9 @@ def _by_operator(compiled: Any, call: Call, device: str, seconds: float, inputs:
     )  # fmt: skip
 
 
-def _is_operator(name: str, device: str) -> bool:
+def _is_operator(name: str, gpus: Gpus) -> bool:
     """Whether it is work, and not a frame that torch draws around some (`## Call CompiledFxGraph …`)."""
-    if device == "cpu":
+    if not gpus.devices:
         return "::" in name
     return not name.startswith(("ProfilerStep", "cuda", "## ", "Torch-Compiled", "TorchDynamo"))
 
@@ -167,9 +168,5 @@ def _repeat(call: Callable[[], object], seconds: float) -> int:
     return calls
 
 
-def _waiter(device: str) -> Callable[[], object]:
-    if device == "cpu":
-        return lambda: None
-    import torch
-
-    return torch.cuda.synchronize  # type: ignore[no-any-return]
+def _waiter(gpus: Gpus) -> Callable[[], object]:
+    return gpus.wait if gpus.used else lambda: None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from preheat_compiler import carry, ingredients, package
 from preheat_compiler.build import build, building, describe_module, example_call, words
 from preheat_compiler.decide import Decision, allowed_error
-from preheat_compiler.devices import Gpus
+from preheat_compiler.devices import Gpus, kind_of, tensors_of
 from preheat_compiler.faults import common_fault, common_reason, describe, failed, print_traceback
 from preheat_compiler.inputs import Sizes, build_call, dtypes_of, narrowed, pick_sizes, traceable
 from preheat_compiler.judge import as_package, load, through_caches
@@ -122,8 +122,8 @@ def _decide(work: Work) -> Decision:
     with torch.no_grad():
         loaded = load(work, LOADING)
     work.sources = ingredients.imported()
-    work.device = device_of(loaded.module)
-    with as_served(work.levers, work.device):
+    work.device, work.kind = device_of(loaded.module), kind_of(tensors_of(loaded.module))
+    with as_served(work.levers, work.kind):
         return _decide_on(work, loaded)
 
 
@@ -250,7 +250,7 @@ def _note_allowed(work: Work) -> None:
 def _observe(work: Work) -> None:
     from preheat_runtime import fingerprint
 
-    seen = fingerprint.observe(cpu_isa=work.request.cpu_isa, device=work.device.partition(":")[0])
+    seen = fingerprint.observe(cpu_isa=work.request.cpu_isa, device=work.kind)
     work.fingerprint = seen.to_json()
     asked = asked_for(work.request, work.module.name, work.bucket.name, work.fingerprint)
     work.request_key = request_key(asked)

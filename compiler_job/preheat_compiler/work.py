@@ -36,7 +36,9 @@ class Work:
     folder: Path
     deadline: float
     report: Report
+    #: Where inputs go, and the kind of device that is computed on: see `devices.kind_of`.
     device: str = "cpu"
+    kind: str = "cpu"
     levers: Levers = field(default_factory=Levers)
     fingerprint: dict[str, Any] = field(default_factory=dict)
     request_key: str | None = None

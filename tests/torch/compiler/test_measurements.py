@@ -152,7 +152,7 @@ def test_where_there_is_no_reference_it_says_why(module: nn.Module, why: str) ->
 
 
 def test_a_reference_that_does_not_fit_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("preheat_compiler.accuracy.memory_available", lambda: 1000.0)
+    monkeypatch.setattr("preheat_compiler.accuracy.free_memory", lambda _: 1000.0)
     report = Report(target="a/b")
     where = bucket(4, 64)
     module = nn.Linear(64, 8)

@@ -6,11 +6,17 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import torch
+
+from preheat_compiler.devices import Gpus
 from preheat_compiler.memory import Peak, PeakMeter, growth, reset_peak, status_bytes
 from preheat_runtime.memory import memory_available
+from unit.compiler import gpus
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 MIB = 2**20
 
@@ -52,33 +58,15 @@ def test_without_proc_the_peak_is_the_systems_own_and_says_so(tmp_path: Path) ->
     assert status_bytes(tmp_path / "none", "VmRSS") is None
 
 
-class FakeCuda:
-    """torch.cuda as far as it is used."""
-
-    def __init__(self) -> None:
-        self.peak = 900 * MIB
-
-    def synchronize(self) -> None: ...
-
-    def reset_peak_memory_stats(self) -> None:
-        self.peak = 200 * MIB
-
-    def max_memory_allocated(self) -> int:
-        return self.peak
-
-
-class FakeTorch:
-    def __init__(self) -> None:
-        self.cuda = FakeCuda()
-
-
-def test_on_a_gpu_the_allocators_peak_is_set_back_too() -> None:
-    torch = FakeTorch()
-
-    def call() -> None:
-        torch.cuda.peak = max(torch.cuda.peak, 250 * MIB)
-
-    assert PeakMeter(torch).of(call).device == 250 * MIB
+def test_on_gpus_the_peaks_of_all_are_set_back_too_and_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = Gpus((torch.device("cuda:1"), torch.device("cuda:3")))
+    cuda = gpus.use(monkeypatch, peaks={"cuda:1": 200 * MIB, "cuda:3": 50 * MIB})
+    assert PeakMeter(both).of(lambda: cuda.asked.append(("call", None))).device == 250 * MIB
+    assert [(name, where) for name, where in cuda.asked if name != "synchronize"] == [
+        ("reset_peak_memory_stats", "cuda:1"), ("reset_peak_memory_stats", "cuda:3"), ("call", None),
+        ("max_memory_allocated", "cuda:1"), ("max_memory_allocated", "cuda:3"),
+    ]  # fmt: skip
+    assert cuda.asked[:2] == [("synchronize", "cuda:1"), ("synchronize", "cuda:3")]
 
 
 def peaks(*sizes: int, reset: bool = True, device: int | None = None) -> list[Peak]:
@@ -101,6 +89,7 @@ def test_growth_says_what_it_compares() -> None:
     device = growth(peaks(100, device=10 * MIB), peaks(100, device=15 * MIB))
     assert device is not None
     assert (device.ratio, device.of) == (1.5, "allocated on the device during calls")
+    assert growth(peaks(100, device=0), peaks(100, device=15 * MIB)) is None, "it is not the host's memory instead"
 
 
 def test_what_may_still_be_taken_is_bounded_by_limit_and_node(tmp_path: Path) -> None:

@@ -97,6 +97,6 @@ def test_a_region_that_is_set_while_its_module_runs_is_refused_with_what_to_do(m
     monkeypatch.setattr(regions.package, "load_package", Opened)
     monkeypatch.setattr(regions, "pick_sizes", lambda _: [None])
     monkeypatch.setattr(regions, "build_call", lambda *_, **__: ExampleCall())
-    work = SimpleNamespace(levers=Levers(), device="cpu", artifact=None)
+    work = SimpleNamespace(levers=Levers(), device="cpu", kind="cpu", artifact=None)
     with pytest.raises(NotPackageable, match=r"blocks\.0 is set to something else while its module runs: pass it"):
         regions._require_served(work, nn.Identity(), None)  # type: ignore[arg-type]
