@@ -193,7 +193,7 @@ def unserved(asked: Bucket, served: Bucket) -> str:
 
 
 def build_call(bucket: Bucket, sizes: Sizes, *, seed: int, device: str = "cpu") -> Call:
-    """One call of the bucket on `device`; the same seed gives the same values in every process.
+    """One call of the bucket, on `device` but for what `exampleInputs` has put on a GPU itself; the same seed gives the same values in every process.
 
     Floats are normal unless low and high are given (then uniform); integers are uniform in low (default 0) to high
     (default 2), high excluded; bools are even. Raises TargetError(InputsRefused) for a dtype that torch lacks, and for
@@ -230,8 +230,12 @@ def dtypes_of(module: torch.nn.Module, call: Call, levers: Levers) -> set[str]:
 
 
 def _example_call(example: str, *, seed: int, device: str) -> Call:
-    """What the user's own callable gives, with the usual sources of random numbers at `seed`."""
+    """What the user's own callable gives, with the usual sources of random numbers at `seed`.
+
+    Tensors that are all on the CPU are moved to `device`.
+    """
     import torch
+    from torch.utils import _pytree as pytree
 
     from preheat_runtime.replaced import replaced
 
@@ -253,7 +257,9 @@ def _example_call(example: str, *, seed: int, device: str) -> Call:
             "InputsRefused",
             f"{where}: {example}() gave a {type(made).__name__}. It must return (args, kwargs), a tuple and a dict.",
         )
-    args, kwargs = replaced(made, lambda tensor: tensor.detach().to(device))
+    # Whoever puts one of them on a GPU has placed them all: lengths that must stay on the CPU, say.
+    placed = any(leaf.device.type != "cpu" for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor))
+    args, kwargs = replaced(made, lambda tensor: tensor.detach() if placed else tensor.detach().to(device))
     return Call(args=args, kwargs=kwargs)
 
 

@@ -2,8 +2,8 @@
 
 Why it exists: who wants a model faster asks which part is slow. It runs after everything that is timed for a verdict,
 because watching costs time itself; so shares are what to read, not milliseconds. Compiled code has no submodules: it is
-one library, whose generated kernels torch's profiler does not see. What it does see, torch's own operators that the
-code calls, is told, and the rest is told as what it is.
+one library, whose generated kernels torch's profiler does not see on a CPU. What it does see, torch's own operators that
+the code calls, is told, and the rest is told as what it is. On a GPU it sees every kernel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from preheat_compiler.progress import say
 from preheat_compiler.report import decimal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import torch
 
@@ -33,13 +33,19 @@ _NOT_ATTRIBUTED = (
     "compiled code has no submodules, and its generated kernels are not seen one by one: what is not one of torch's own "
     "operators is told as one figure"
 )
+_KERNELS = (
+    "compiled code has no submodules: what is told are the kernels that ran on the GPU, torch's own and generated ones; the "
+    "rest is what the call took beside them"
+)
+#: What torch draws around work, where it is not marked as such.
+_FRAMES = ("ProfilerStep", "## ", "Torch-Compiled", "TorchDynamo")
 
 
 def where_time_goes(
     compiled: Callable[..., Any], module: torch.nn.Module, bucket: Bucket, sizes: Sizes, *,
     seed: int, device: str, report: Report, seconds: float,
 ) -> None:  # fmt: skip
-    """Note eager's time by submodule and compiled's by operator, within about `seconds` each. Never raises."""
+    """Note eager's time by submodule and compiled's by operator or kernel, within about `seconds` each. Never raises."""
     seconds, gpus = min(seconds, _SECONDS), Gpus.of(module)
     call = build_call(bucket, sizes, seed=seed, device=device)
     for kind, look in (("eager", _by_submodule), ("compiled", _by_operator)):
@@ -138,25 +144,39 @@ def _by_operator(compiled: Any, call: Call, gpus: Gpus, seconds: float, inputs: 
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if gpus.devices else [ProfilerActivity.CPU]
     with profile(activities=activities) as watched:
         calls = _repeat(lambda: (ask(), wait()), seconds / 2)
-    what = "self_device_time_total" if gpus.devices else "self_cpu_time_total"
-    spent = {
-        event.key: float(getattr(event, what)) / 1e6
-        for event in watched.key_averages()
-        if _is_operator(event.key, gpus) and float(getattr(event, what, 0)) > 0
-    }
+    spent = (_by_kernel if gpus.devices else _on_the_cpu)(watched.key_averages())
     known = min(sum(spent.values()), total * calls)
     rows = ranked(spent, max(sum(spent.values()), total * calls), calls)
     report.note(
         "submodules", kind="compiled", inputs=inputs, calls=str(calls), callMs=decimal(total * 1e3), entries=rows,
-        generatedMs=decimal((total - known / calls) * 1e3), why=_NOT_ATTRIBUTED,
+        generatedMs=decimal((total - known / calls) * 1e3), why=_KERNELS if gpus.devices else _NOT_ATTRIBUTED,
     )  # fmt: skip
 
 
-def _is_operator(name: str, gpus: Gpus) -> bool:
-    """Whether it is work, and not a frame that torch draws around some (`## Call CompiledFxGraph …`)."""
-    if not gpus.devices:
-        return "::" in name
-    return not name.startswith(("ProfilerStep", "cuda", "## ", "Torch-Compiled", "TorchDynamo"))
+def _on_the_cpu(events: Iterable[Any]) -> dict[str, float]:
+    """Seconds by torch's operators, without the frames that it draws around some (`## Call CompiledFxGraph …`)."""
+    return _added_up((event.key, event.self_cpu_time_total) for event in events if "::" in event.key)
+
+
+def _by_kernel(events: Iterable[Any]) -> dict[str, float]:
+    """Seconds by what ran on a GPU. An operator that started kernels says their time once more, and so do frames."""
+    from torch.autograd import DeviceType
+
+    return _added_up(
+        (event.key, event.self_device_time_total)
+        for event in events
+        if event.device_type == DeviceType.CUDA
+        and not getattr(event, "is_user_annotation", False)
+        and not event.key.startswith(_FRAMES)
+    )
+
+
+def _added_up(microseconds: Iterable[tuple[str, float]]) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    for name, spent in microseconds:
+        if spent > 0:
+            seconds[name] = seconds.get(name, 0.0) + float(spent) / 1e6
+    return seconds
 
 
 def _repeat(call: Callable[[], object], seconds: float) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from decimal import Decimal
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -96,3 +98,28 @@ def test_a_dtype_that_is_none_says_which_there_are() -> None:
     with pytest.raises(TargetError, match="dtype 'float31' is not one of float64, float32") as refused:
         of("float31")
     assert refused.value.reason == "InputsRefused"
+
+
+#: Stands for a GPU: tensors there have a device and no numbers.
+ELSEWHERE = "meta"
+
+
+@pytest.mark.parametrize(
+    ("given", "where"),
+    [
+        (("cpu", "cpu"), [ELSEWHERE, ELSEWHERE]),
+        ((ELSEWHERE, "cpu"), [ELSEWHERE, "cpu"]),  # lengths for pack_padded_sequence
+        ((ELSEWHERE, ELSEWHERE), [ELSEWHERE, ELSEWHERE]),
+    ],
+)
+def test_inputs_that_the_user_has_placed_stay_where_they_are_and_others_go_to_the_module(
+    given: tuple[str, str], where: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = ModuleType("their_inputs")
+    theirs.make = lambda: (  # type: ignore[attr-defined]
+        (torch.ones(2, device=given[0]),), {"lengths": [torch.ones(2, device=given[1])]},
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "their_inputs", theirs)
+    bucket = Bucket(name="b", dims=(), args=(), kwargs=(), example_inputs="their_inputs:make")
+    made = build_call(bucket, pick_sizes(bucket)[0], seed=1, device=ELSEWHERE)
+    assert [str(each.device) for each in (made.args[0], made.kwargs["lengths"][0])] == where

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from preheat_compiler import fresh
-from unit.compiler import requests
+from unit.compiler import gpus, requests
 from unit.compiler.jobs import bucket, tensor
 
 if TYPE_CHECKING:
@@ -70,6 +70,14 @@ def test_an_answer_that_the_next_call_overwrites_is_compared_as_it_was(
 ) -> None:
     seen = run(tmp_path, monkeypatch, overwriting)
     assert (float(seen["maximum"]), seen["why"]) == (0.0, "")
+
+
+def test_cuda_is_not_begun_with_to_find_out_whether_there_is_something_to_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda = gpus.use(monkeypatch, initialised=False)  # and asking for anything else, `is_available` say, fails
+    assert run(tmp_path, monkeypatch, lambda module: module)["memory"]["device"] is None
+    assert cuda.asked == []
 
 
 def test_a_first_answer_that_is_wrong_is_seen_though_later_ones_are_right(

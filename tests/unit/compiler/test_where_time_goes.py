@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.autograd import DeviceType
 
+from preheat_compiler import submodules
 from preheat_compiler.stages import EXPORT, split
 from preheat_compiler.submodules import SelfTimes, ranked
 
@@ -77,6 +81,43 @@ def test_a_modules_time_is_its_own_and_not_its_parts() -> None:
     assert [row["name"] for row in rows] == ["a", "b", "(the module itself)"]
     assert [float(row["selfMs"]) for row in rows] == pytest.approx([4000, 2000, 1000])
     assert [float(row["cumulative"]) for row in rows] == pytest.approx([8 / 14, 12 / 14, 1.0], abs=1e-4)
+
+
+def event(key: str, kind: str, *, cpu: float = 0, device: float = 0, annotation: bool = False) -> SimpleNamespace:
+    """As torch's profiler tells it, in microseconds."""
+    return SimpleNamespace(
+        key=key, device_type=getattr(DeviceType, kind), is_user_annotation=annotation, self_cpu_time_total=cpu,
+        self_device_time_total=device,
+    )  # fmt: skip
+
+
+#: A matrix product and a generated kernel on a GPU, with all that torch tells of them.
+ON_A_GPU = [
+    event("aten::mm", "CPU", cpu=20, device=300),
+    event("cudaLaunchKernel", "CPU", cpu=5, device=100),
+    event("triton_poi_fused_relu_0", "CPU", cpu=7, device=100),
+    event("## Call CompiledFxGraph f7 ##", "CPU", cpu=1),
+    event("## Call CompiledFxGraph f7 ##", "CUDA", device=420, annotation=True),
+    event("ampere_sgemm_128x64_tn", "CUDA", device=300),
+    event("triton_poi_fused_relu_0", "CUDA", device=100),
+    event("Memcpy DtoD (Device -> Device)", "CUDA", device=10),
+]
+
+
+def test_a_kernels_time_is_told_once_and_not_at_what_started_it_too() -> None:
+    spent = submodules._by_kernel(ON_A_GPU)
+    assert spent == pytest.approx(
+        {"ampere_sgemm_128x64_tn": 3e-4, "triton_poi_fused_relu_0": 1e-4, "Memcpy DtoD (Device -> Device)": 1e-5}
+    )
+
+
+def test_on_a_cpu_operators_are_told_without_what_torch_draws_around_them() -> None:
+    events = [
+        event("aten::mm", "CPU", cpu=20),
+        event("aten::relu", "CPU"),
+        event("## Call CompiledFxGraph f7 ##", "CPU", cpu=9),
+    ]
+    assert submodules._on_the_cpu(events) == pytest.approx({"aten::mm": 2e-5})
 
 
 def test_the_twenty_most_expensive_are_told() -> None:
