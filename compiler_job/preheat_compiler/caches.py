@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from preheat_compiler.report import Report
 
+#: Below a target's work folder, and gone when the caches are kept: where they are filled.
+FILLED = "inductor-for-pods"
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]{1,255}")
 #: What lies in a cache directory without being of use to a pod.
 _NOT_KEPT = re.compile(r"\.lock$|\.tmp$|^tmp|^locks$|^precompiled_headers$")
@@ -60,7 +62,7 @@ def compile_caches(
 
     Raises CachesError.
     """
-    folder, answer = work / "inductor-for-pods", work / "caches.json"
+    folder, answer = work / FILLED, work / "caches.json"
     shutil.rmtree(folder, ignore_errors=True)
     answer.unlink(missing_ok=True)
     if former is None:

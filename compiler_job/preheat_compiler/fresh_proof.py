@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from preheat_compiler import processes
+from preheat_compiler.caches import FILLED
 from preheat_compiler.faults import OUT_OF_MEMORY, fault_in
 from preheat_compiler.intervals import median
 from preheat_compiler.layout import compiler_runs, lay_out, shims
@@ -96,7 +97,7 @@ class FreshProof:
             try:
                 seen = self._served(place, tier=tier, allowed=allowed, compare=turn == 0, unsealed=unsealed)
             except TargetError as error:
-                if unsealed or error.reason not in _OF_THE_PROCESS:
+                if unsealed or error.reason not in _OF_THE_PROCESS or self._of_this_job(str(error), place):
                     raise
                 # Nothing says that the user's pods are so strict: what they need is proved, and the rest is told.
                 unsealed = f"what went wrong with both: {str(error).removesuffix(_REMEDY)}"
@@ -154,6 +155,8 @@ class FreshProof:
                 filter(None, [str(place / "preheat" / "site"), os.environ.get("PYTHONPATH")])
             ),
         }
+        filled = self.work.parent / FILLED
+        there = filled.exists()
         seen, compiles = self._run(
             place,
             compile_="yes",
@@ -169,6 +172,9 @@ class FreshProof:
             conditions=_conditions(seen, unsealed),
         )  # fmt: skip
         fault = _fault(lines, wanted=wanted, compiles=compiles, imported=seen["imported"] if tier == "package" else [])
+        if not fault and filled.exists() and not there:
+            # Where this container lets nothing be sealed, what a pod could not write is written.
+            fault = f"it wrote to {filled}, which is the compile Job's own"
         if not fault and compare and not float(seen["maximum"]) <= allowed:
             difference_seen = Difference(maximum=float(seen["maximum"]), why=seen["why"])
             fault = f"the answer differs from eager's by {difference_seen.words(allowed)}"
@@ -178,6 +184,13 @@ class FreshProof:
                 f"in a fresh process that sees only the artifact {fault}{_REMEDY}",
             )
         return seen
+
+    def _of_this_job(self, words: str, place: Path) -> bool:
+        """Whether what went wrong names a file of the compile Job's own, outside of `place`, which stands for a pod.
+
+        No pod has such a file, so the artifact is at fault; and a try that may write there would pass.
+        """
+        return f"{self.work.parent}{os.sep}" in words.replace(str(place), "")
 
     @staticmethod
     def _own(place: Path, *, sealed: bool) -> Path:

@@ -13,16 +13,13 @@ The text is read by its directives and braces alone; what is not as expected the
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import re
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
-
-from .locks import ForkLock
+from .first_graph import before_first_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -224,7 +221,6 @@ def kept_in_regions(*, packages: bool = False) -> Iterator[None]:
 
 
 _held: list[Any] = []
-_ONE_AT_A_TIME = ForkLock()
 
 
 def hold() -> None:
@@ -232,26 +228,9 @@ def hold() -> None:
 
     Inductor is imported then, as torch would, and not before. Costs nothing after the first time; never raises.
     """
-    backend: Any = getattr(torch, "_TorchCompileInductorWrapper", None)
-    real = getattr(backend, "__dict__", {}).get("__call__")
-    if _held or real is None or not inspect.isfunction(real):
-        return
-    _held.append(kept_in_regions())  # which would end with the last that refers to it
-    begun: list[bool] = []
-
-    @functools.wraps(real)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not begun:
-            # Where this fails torch does, in its own words, or goes on as it is.
-            with contextlib.suppress(Exception), _ONE_AT_A_TIME:
-                if not begun:
-                    try:
-                        _held[0].__enter__()
-                    finally:
-                        begun.append(True)
-        return real(self, *args, **kwargs)
-
-    backend.__call__ = call
+    regions = kept_in_regions()
+    if not _held and before_first_graph(regions.__enter__):
+        _held.append(regions)  # it would end with the last that refers to it
 
 
 def _defining(change: Callable[[str], str], real: Callable[..., Any]) -> Callable[..., Any]:

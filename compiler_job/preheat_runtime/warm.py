@@ -82,9 +82,10 @@ def settle(isa: str) -> None:
             torch.backends.cpu.get_cpu_capability()  # at the first look torch settles on its own kernels' instructions
             os.environ["ATEN_CPU_CAPABILITY"] = for_class["ATEN_CPU_CAPABILITY"]
     # One of the settings puts every kernel into a parallel region, where what it throws would end the process.
-    from . import parallel  # not with a package's answer: see `Fallback`
+    from . import autotuners, parallel  # not with a package's answer: see `Fallback`
 
     parallel.hold()
+    autotuners.hold()
     keep_freed_memory()
 
 

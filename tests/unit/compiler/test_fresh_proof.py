@@ -31,9 +31,13 @@ with open(here / "ran", "a") as log:
     log.write(f"{role} {options['--seal']} {options['--compare']}\\n")
 if odd.get("strict") and options["--seal"] == "no":
     odd = {}
+if "says" in odd:
+    print(odd["says"].replace("<own>", options["--writable"]))
 if "dies" in odd:
     print(odd.get("last", ""))
     sys.exit(odd["dies"])
+if "writes" in odd:
+    os.makedirs(odd["writes"])
 if "hangs" in odd:
     time.sleep(300)
 if role == "fresh" and odd.get("said", True):
@@ -153,6 +157,26 @@ def test_what_only_a_strict_pod_breaks_is_proved_without_and_told(place: Place) 
     assert why == (
         "what went wrong with both: in a fresh process that sees only the artifact an answer was cold, not hot (NoRoom)"
     )
+
+
+def test_what_fails_at_a_file_of_the_jobs_own_is_not_proved_where_that_file_can_be_written(place: Place) -> None:
+    error = f"OSError: [Errno 30] Read-only file system: '{place.folder / 'inductor-for-pods' / 'ab'}'"
+    with pytest.raises(TargetError, match=r"Read-only file system: .*inductor-for-pods") as raised:
+        place.prove({"strict": True, "says": error, "dies": 1}, tier="caches")
+    assert raised.value.reason == "ProofFailed"
+    assert place.ran == ["fresh yes yes"], "there is no try that is less strict"
+
+
+def test_what_fails_at_a_file_of_the_pods_own_may_be_the_strict_pods_doing(place: Place) -> None:
+    place.prove({"strict": True, "says": "OSError: [Errno 13] Permission denied: '<own>/tmp/model.lock'", "dies": 1})
+    assert place.ran[:2] == ["fresh yes yes", "fresh no yes"]
+
+
+def test_what_writes_to_the_jobs_own_caches_is_refused_where_nothing_is_sealed(place: Place) -> None:
+    odd = {"line": {"outcome": "warm"}, "writes": str(place.folder / "inductor-for-pods" / "ab")}
+    with pytest.raises(TargetError, match=r"it wrote to .*inductor-for-pods, which is the compile Job's own"):
+        place.prove(odd, tier="caches")
+    assert place.ran == ["fresh yes yes"]
 
 
 def test_a_process_that_does_not_end_is_a_matter_of_time(place: Place) -> None:
