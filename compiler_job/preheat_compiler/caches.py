@@ -24,6 +24,7 @@ from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment
 from preheat_runtime.fingerprint import needed_isa
 from preheat_runtime.hook import in_words
 from preheat_runtime.redaction import redact
+from preheat_runtime.relocated import copy_caches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 #: Below a target's work folder, and gone when the caches are kept: where they are filled.
 FILLED = "inductor-for-pods"
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]{1,255}")
-#: What lies in a cache directory without being of use to a pod.
-_NOT_KEPT = re.compile(r"\.lock$|\.tmp$|^tmp|^locks$|^precompiled_headers$")
+#: What lies in a cache directory without being of use to a pod. Triton, and what bundles its kernels for Inductor, write to
+#: `tmp.…` first; kernels of the user's own have any name.
+_NOT_KEPT = re.compile(r"\.lock$|\.tmp$|(?:^|\.)tmp\.(?:pid_\d+_)?[0-9a-f-]{36}$|^locks$|^precompiled_headers$")
 
 
 class CachesError(Exception):
@@ -68,7 +70,7 @@ def compile_caches(
     if former is None:
         folder.mkdir()
     else:
-        shutil.copytree(former, folder)
+        copy_caches(former, folder, final=folder)
     environment = {
         **os.environ,
         **cache_environment(),

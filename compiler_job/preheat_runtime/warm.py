@@ -105,8 +105,10 @@ def _copy(candidates: Sequence[Candidate], folder: Path) -> None:
     partial = folder.with_name(f".{folder.name}-{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
+    from .relocated import copy_caches  # a process whose answers come from packages copies nothing
+
     for candidate in candidates:
-        shutil.copytree(candidate.directory / CACHE_DIRECTORY, partial, dirs_exist_ok=True)
+        copy_caches(candidate.directory / CACHE_DIRECTORY, partial, final=folder)
     try:
         partial.rename(folder)
     except OSError:
