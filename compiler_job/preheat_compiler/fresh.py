@@ -46,6 +46,7 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     parser.add_argument("--answer", type=Path, required=True)
     parser.add_argument("--seal", choices=["no", "yes"], required=True, help="whether to live as in a strict pod")
     parser.add_argument("--writable", type=Path, required=True, help="what can be written to even then")
+    parser.add_argument("--noted", type=Path, help="where runs of Triton's assemblers are noted, if they are")
     options = parser.parse_args(argv)
     seal = enter(options.writable) if options.seal == "yes" else None
     left_behind = [name for name in ("HOME", "TMPDIR") if not _is_empty(name)]
@@ -76,8 +77,11 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
     served: Any = None
     answer: Any = None
 
+    noted = [0, 0]
+
     def answer_all() -> None:
         nonlocal first, served, answer
+        noted[0] = _size(options.noted)
         served = torch.compile(module) if options.compile == "yes" else module
         answer = served(*call.args, **call.kwargs)
         gpus.wait()
@@ -87,6 +91,7 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
         for other in others:
             served(*other.args, **other.kwargs)
         gpus.wait()
+        noted[1] = _size(options.noted)
 
     with as_served(autocast, kind_of(tensors_of(module))):
         peak = meter.of(answer_all)
@@ -96,6 +101,8 @@ def main(argv: Sequence[str], *, launcher: str) -> int:
             "memory": peak.to_json(),
             "seal": seal.to_json() if seal is not None else None,
             "notEmpty": left_behind,
+            # What the model's own code has assembled when it was loaded, or will have to be compared, is not the answers' doing.
+            "noted": noted,
             "imported": sorted(name for name in _COMPILER if name in sys.modules and name not in before),
             "maximum": None,
             "why": "",
@@ -123,3 +130,10 @@ def _is_empty(variable: str) -> bool:
     with suppress(OSError):
         return not any(Path(os.environ.get(variable) or "/").iterdir())
     return False
+
+
+def _size(file: Path | None) -> int:
+    if file is not None:
+        with suppress(OSError):
+            return file.stat().st_size
+    return 0

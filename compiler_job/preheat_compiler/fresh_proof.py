@@ -18,7 +18,7 @@ from preheat_compiler import processes
 from preheat_compiler.caches import FILLED
 from preheat_compiler.faults import OUT_OF_MEMORY, fault_in
 from preheat_compiler.intervals import median
-from preheat_compiler.layout import compiler_runs, lay_out, shims
+from preheat_compiler.layout import assembler_shims, compiler_runs, lay_out, shims
 from preheat_compiler.memory import MemoryGrowth, Peak, growth
 from preheat_compiler.prove import last_words, pod_environment, said_by_runtime
 from preheat_compiler.verdict import TargetError
@@ -72,6 +72,7 @@ class FreshProof:
     work: Path
     report: Report
     left: Callable[[], float]
+    device: str = "cpu"
 
     def first_answers(
         self, artifact: Path, *, tier: str, request_key: str, fingerprint: Mapping[str, Any], allowed: float
@@ -203,10 +204,13 @@ class FreshProof:
         own = self._own(place, sealed=sealed)
         own.mkdir(parents=True, exist_ok=True)
         answer, output, log = own / "answer.json", place / "output", own / "compilers"
+        assembled = own / "assemblers"
         environment = {**pod_environment(own, os.environ), **more}
         environment["PATH"] = os.pathsep.join(
             [str(shims(own / "bin", log=log, pass_on=pass_on)), environment.get("PATH", "")]
         )
+        if compile_ == "yes" and self.device.startswith("cuda"):
+            environment.update(assembler_shims(own / "bin-of-triton", log=assembled))
         arguments = ["--request", str(self.request_file), "--module", self.module, "--bucket", self.bucket]
         arguments += ["--sizes", json.dumps([dict(each.by_dim) for each in self.sizes])]
         arguments += [
@@ -222,6 +226,8 @@ class FreshProof:
             "yes" if sealed else "no",
             "--writable",
             str(own),
+            "--noted",
+            str(assembled),
         ]
         ended = processes.run(
             self.launcher,
@@ -246,7 +252,7 @@ class FreshProof:
             if fault is not None and fault.reason == "OutOfMemory":
                 raise TargetError(fault.reason, f"{words}. {fault.remedy}") from None
             raise TargetError("ProofFailed", words) from None
-        return seen, compiler_runs(log)
+        return seen, compiler_runs(log) + compiler_runs(assembled, *seen["noted"])
 
 
 def _conditions(seen: Mapping[str, Any], unsealed: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ of `preheat_runtime`, a manifest, and files below `revision/`; anything less wou
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shlex
 import shutil
@@ -42,6 +43,12 @@ COMPILERS = (
     "g++-12",
     "g++-13",
 )
+#: Triton's assemblers by the variables that name others to it: it runs its own by their paths, whatever PATH says.
+ASSEMBLERS = {"TRITON_PTXAS_PATH": "ptxas", "TRITON_PTXAS_BLACKWELL_PATH": "ptxas-blackwell"}
+#: Asked so, a program compiles nothing.
+_QUESTIONS = frozenset({"--version", "-v", "-dumpversion", "--help", "-t", "-Wl,-t"})
+#: An assembler that is told `-v` assembles, and says how.
+_QUESTIONS_TO_ASSEMBLERS = frozenset({"--version", "-V", "--help", "-h"})
 #: What a compiler may take to say its version.
 _ANSWER_SECONDS = 20
 
@@ -92,10 +99,33 @@ def shims(folder: Path, *, log: Path, pass_on: bool) -> Path:
             if real and pass_on
             else f'echo "preheat: {name} is not there in a pod" >&2; exit 127'
         )
-        shim = folder / name
-        shim.write_text(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >>"{log}"\n{then}\n', encoding="utf-8")
-        shim.chmod(0o755)
+        _note_and_run(folder / name, name=name, log=log, then=then)
     return folder
+
+
+def assembler_shims(folder: Path, *, log: Path) -> dict[str, str]:
+    """Variables that have Triton run its assemblers through shims in `folder`, which note in `log` that they ran, and run them.
+
+    Of the version that the real ones say, which is part of Triton's keys; none where there is no Triton.
+    """
+    folder.mkdir(parents=True)
+    # Not imported: that takes long, and looks for a GPU.
+    found = importlib.util.find_spec("triton")
+    bundled = [Path(found.origin).parent / "backends" / "nvidia" / "bin"] if found and found.origin else []
+    variables = {}
+    for variable, name in ASSEMBLERS.items():
+        # As Triton has it: its own where the one that it is told to take does not run.
+        given = [os.environ[variable]] if variable in os.environ else []
+        real = [each for each in (*given, *(str(place / name) for place in bundled)) if os.access(each, os.X_OK)]
+        if real:
+            _note_and_run(folder / name, name=name, log=log, then=f'exec {shlex.quote(real[0])} "$@"')
+            variables[variable] = str(folder / name)
+    return variables
+
+
+def _note_and_run(shim: Path, *, name: str, log: Path, then: str) -> None:
+    shim.write_text(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >>"{log}"\n{then}\n', encoding="utf-8")
+    shim.chmod(0o755)
 
 
 def answering_compiler() -> str | None:
@@ -111,18 +141,22 @@ def answering_compiler() -> str | None:
     return None
 
 
-def compiler_runs(log: Path) -> int:
-    """How many compiles the shims saw.
+def compiler_runs(log: Path, begin: int = 0, end: int | None = None) -> int:
+    """How many compiles the shims saw; of a part of the log, where it is given from which byte to which.
 
     Asking a compiler for its version is none, nor is asking it or the linker where a library lies, as Python's
     `ctypes.util.find_library` does (for a CUDA torch's `cuda.pathfinder`, at `import torch`).
     """
-    questions = {"--version", "-v", "-dumpversion", "--help", "-t", "-Wl,-t"}
     try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = log.read_bytes()[begin:end].decode("utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return 0
-    return sum(1 for line in lines if not questions & set(line.split()[1:]))
+    return sum(1 for line in lines if not _is_question(line.split()))
+
+
+def _is_question(words: list[str]) -> bool:
+    asked = _QUESTIONS_TO_ASSEMBLERS if words[:1] and words[0] in ASSEMBLERS.values() else _QUESTIONS
+    return bool(asked.intersection(words[1:]))
 
 
 def _link(source: str, target: str) -> None:

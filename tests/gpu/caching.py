@@ -54,30 +54,32 @@ def counting(folder: Path) -> dict[str, str]:
             shim.write_text(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >>"{log}"\nPATH="{path}" exec "{real}" "$@"\n')
             shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
     more = {}
-    if (bundled := _bundled_ptxas()) is not None:
-        shim = shims / "triton-ptxas"
-        shim.write_text(f'#!/bin/sh\nprintf "%s\\n" "ptxas $*" >>"{log}"\nexec "{bundled}" "$@"\n')
-        shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
-        more = {"TRITON_PTXAS_PATH": str(shim), "TRITON_PTXAS_BLACKWELL_PATH": str(shim)}
+    for variable, name in (("TRITON_PTXAS_PATH", "ptxas"), ("TRITON_PTXAS_BLACKWELL_PATH", "ptxas-blackwell")):
+        if (bundled := _bundled(name)) is not None:
+            shim = shims / f"triton-{name}"
+            shim.write_text(f'#!/bin/sh\nprintf "%s\\n" "ptxas $*" >>"{log}"\nexec "{bundled}" "$@"\n')
+            shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
+            more[variable] = str(shim)
     return {"PATH": f"{shims}{os.pathsep}{os.environ.get('PATH', '')}", **more}
 
 
-def _bundled_ptxas() -> Path | None:
+def _bundled(name: str) -> Path | None:
     import importlib.util
 
     spec = importlib.util.find_spec("triton")
     if spec is None or spec.origin is None:
         return None
-    return next(iter(sorted(Path(spec.origin).parent.rglob("bin/ptxas"))), None)
+    return next(iter(sorted(Path(spec.origin).parent.rglob(f"bin/{name}"))), None)
 
 
 def runs(folder: Path) -> dict[str, int]:
-    """How often each compiler ran; asking one for its version is no run."""
+    """How often each compiler ran; asking one for its version is no run. An assembler that is told `-v` assembles, and says how."""
     log = folder / "log"
     counts: dict[str, int] = {}
     for line in log.read_text().splitlines() if log.exists() else ():
         words = line.split()
-        if not {"--version", "-v", "-dumpversion"} & set(words):
+        asked = {"--version"} if words[0] == "ptxas" else {"--version", "-v", "-dumpversion"}
+        if not asked & set(words):
             counts[words[0]] = counts.get(words[0], 0) + 1
     log.unlink(missing_ok=True)
     return counts

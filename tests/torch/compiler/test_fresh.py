@@ -16,15 +16,22 @@ from unit.compiler.toolkits import LAUNCH
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
+#: It has three kernels assembled when it is loaded, and one by each call.
 MODEL = """
 import torch
 
+def assemble(lines):
+    with open("noted", "a") as file:
+        file.write(lines)
+
 class InPlace(torch.nn.Module):
     def forward(self, x):
+        assemble("-")
         x.mul_(3)
         return x + 1
 
 def load():
+    assemble("---")
     return InPlace()
 """
 
@@ -54,7 +61,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         '[{"n": 4}, {"n": 2}, {"n": 8}]',
     ]
     words += ["--compile", "yes", "--compare", "yes", "--started", "0", "--answer", "answer.json"]
-    words += ["--seal", "no", "--writable", "."]
+    words += ["--seal", "no", "--writable", ".", "--noted", "noted"]
     # torch.compile answers with the module itself: nothing is compiled.
     environment = {
         **os.environ, "HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), "TORCHDYNAMO_DISABLE": "1",
@@ -72,3 +79,7 @@ def test_a_module_that_writes_to_its_inputs_is_compared_on_inputs_of_its_own(see
 
 def test_it_says_what_it_found_in_its_home_and_which_compiler_runs(seen: dict[str, Any]) -> None:
     assert (seen["notEmpty"], seen["compiler"]) == (["HOME"], "g++")
+
+
+def test_it_says_which_part_of_the_notes_is_of_its_first_answers(seen: dict[str, Any]) -> None:
+    assert seen["noted"] == [3, 6], "of three sizes, and neither of loading nor of comparing"

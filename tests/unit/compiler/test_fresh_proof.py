@@ -45,8 +45,16 @@ if role == "fresh" and odd.get("said", True):
     (pathlib.Path(os.environ["PREHEAT_WORK_DIR"]) / "reports.jsonl").write_text(json.dumps(line) + "\\n")
 for words in odd.get("runs", []):
     subprocess.run(words, check=False)
+noted, log = [], pathlib.Path(options["--noted"])
+for runs in odd.get("assembles", [[], [], []]):  # when the model is loaded, answers, is compared
+    for words in runs:
+        subprocess.run([os.environ["TRITON_PTXAS_PATH"], *words], check=True)
+    noted.append(log.stat().st_size if log.exists() else 0)
+noted.pop()
+with open(here / "triton", "a") as told:
+    told.write(f"{role} TRITON_PTXAS_PATH={os.environ.get('TRITON_PTXAS_PATH')}\\n")
 peak = {"before": 1, "peak": odd.get("peak", 2), "reset": True, "device": None}
-seen = {"seconds": 1.5, "memory": peak, "seal": None, "imported": [], "maximum": "0.0", "why": "", "notEmpty": [], "compiler": None}
+seen = {"seconds": 1.5, "memory": peak, "seal": None, "imported": [], "maximum": "0.0", "why": "", "notEmpty": [], "compiler": None, "noted": noted}
 pathlib.Path(options["--answer"]).write_text(json.dumps({**seen, **odd.get("answer", {})}))
 """
 
@@ -62,13 +70,15 @@ class Place:
         (folder / "artifact").mkdir()
         (folder / "artifact" / "target.json").write_text("{}")
 
-    def prove(self, odd: dict[str, Any], *, tier: str = "package", seconds: float = 60.0) -> fresh_proof.FirstAnswers:
+    def prove(
+        self, odd: dict[str, Any], *, tier: str = "package", seconds: float = 60.0, device: str = "cpu"
+    ) -> fresh_proof.FirstAnswers:
         (self.folder / "odd.json").write_text(json.dumps(odd))
         deadline = time.monotonic() + seconds
         proof = FreshProof(
             launcher=self.folder / "launcher.py", request_file=self.folder / "request.json", request=self.request,
             module="main", bucket="batch", sizes=(Sizes(name="typical", by_dim={"n": 2}),), work=self.folder / "fresh",
-            report=self.report, left=lambda: deadline - time.monotonic(),
+            report=self.report, left=lambda: deadline - time.monotonic(), device=device,
         )  # fmt: skip
         return proof.first_answers(
             self.folder / "artifact", tier=tier, request_key="0" * 64, fingerprint={}, allowed=1e-3
@@ -147,6 +157,42 @@ def test_caches_may_import_the_compiler_and_are_warm(place: Place) -> None:
     odd = {"answer": {"imported": ["torch._inductor"]}, "line": {"outcome": "warm"}, "runs": [["g++", "--version"]]}
     place.prove(odd, tier="caches")
     assert [proof["compilerRuns"] for proof in place.proofs] == [0, 0]
+
+
+@pytest.fixture
+def ptxas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What Triton is told to assemble with."""
+    script = tmp_path / "real-ptxas"
+    script.write_text("#!/bin/sh\nexit 0\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(script))
+    return str(script)
+
+
+ASSEMBLE = ["-lineinfo", "-v", "--gpu-name=sm_90a", "kernel.ptx", "-o", "kernel.o"]
+
+
+def test_caches_of_a_gpu_that_have_a_kernel_assembled_are_not_warm(place: Place, ptxas: str) -> None:
+    odd = {"line": {"outcome": "warm"}, "assembles": [[], [ASSEMBLE, ["--version"], ASSEMBLE], []]}
+    with pytest.raises(TargetError, match="a compiler ran 2 times"):
+        place.prove(odd, tier="caches", device="cuda:0")
+    assert [proof["compilerRuns"] for proof in place.proofs] == [2, 2]
+
+
+def test_what_the_model_has_assembled_without_the_artifact_is_not_the_answers_doing(place: Place, ptxas: str) -> None:
+    odd = {"line": {"outcome": "warm"}, "assembles": [[ASSEMBLE], [["--version"]], [ASSEMBLE]]}
+    place.prove(odd, tier="caches", device="cuda:0")
+    assert [proof["compilerRuns"] for proof in place.proofs] == [0, 0]
+
+
+def test_assemblers_are_watched_where_a_gpu_is_served_and_nowhere_else(place: Place, ptxas: str) -> None:
+    for device in ("cpu", "cuda:0"):
+        place.prove({"line": {"outcome": "warm"}}, tier="caches", device=device)
+    told = (place.folder / "triton").read_text().splitlines()
+    given = f"TRITON_PTXAS_PATH={ptxas}"
+    assert [line.startswith(f"{role} {given}") for role, line in zip(["fresh", "eager"] * 4, told, strict=True)] == [
+        True, True, True, True, False, True, False, True,
+    ]  # fmt: skip
 
 
 def test_what_only_a_strict_pod_breaks_is_proved_without_and_told(place: Place) -> None:

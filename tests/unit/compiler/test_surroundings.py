@@ -125,6 +125,55 @@ def test_compilers_are_counted_and_stopped_or_passed_on(tmp_path: Path) -> None:
     assert layout.compiler_runs(tmp_path / "none") == 0
 
 
+def program(path: Path, words: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{words}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_triton_runs_its_assemblers_as_they_are_and_each_run_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = tmp_path / "site" / "triton" / "backends" / "nvidia" / "bin"
+    program(backend / "ptxas", 'echo "release 13.0 $*"')
+    program(backend / "ptxas-blackwell", "exit 3")
+    (tmp_path / "site" / "triton" / "__init__.py").write_text("raise ImportError('it is not to be imported')")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    for name in layout.ASSEMBLERS:
+        monkeypatch.delenv(name, raising=False)
+    log = tmp_path / "log"
+    given = layout.assembler_shims(tmp_path / "bundled", log=log)
+    assert sorted(given) == ["TRITON_PTXAS_BLACKWELL_PATH", "TRITON_PTXAS_PATH"]
+
+    def run(variable: str, *words: str) -> tuple[int, str]:
+        ended = subprocess.run([given[variable], *words], check=False, capture_output=True, text=True)
+        return ended.returncode, ended.stdout.strip()
+
+    assert run("TRITON_PTXAS_PATH", "--version") == (0, "release 13.0 --version")
+    assert layout.compiler_runs(log) == 0
+    before = log.stat().st_size
+    words = ["-lineinfo", "-v", "--gpu-name=sm_80", "a b.ptx"]
+    assert run("TRITON_PTXAS_PATH", *words) == (0, "release 13.0 -lineinfo -v --gpu-name=sm_80 a b.ptx")
+    assert run("TRITON_PTXAS_BLACKWELL_PATH", *words) == (3, "")
+    assert layout.compiler_runs(log) == 2
+    assert (layout.compiler_runs(log, before), layout.compiler_runs(log, 0, before)) == (2, 0)
+
+
+def test_an_assembler_that_the_user_names_is_run_where_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    for name in layout.ASSEMBLERS:
+        monkeypatch.delenv(name, raising=False)
+    assert layout.assembler_shims(tmp_path / "no Triton", log=tmp_path / "log") == {}
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(program(tmp_path / "mine", "echo mine")))
+    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", str(tmp_path / "absent"))
+    given = layout.assembler_shims(tmp_path / "named", log=tmp_path / "log")
+    assert list(given) == ["TRITON_PTXAS_PATH"]
+    assert subprocess.run([given["TRITON_PTXAS_PATH"]], check=True, capture_output=True).stdout == b"mine\n"
+
+
 def test_whether_a_compiler_runs_is_seen_by_asking_it_and_asking_is_no_compile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
