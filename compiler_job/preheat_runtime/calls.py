@@ -8,14 +8,13 @@ Most calls are like one before: for those torch's own check of tensors, one call
 
 from __future__ import annotations
 
-import functools
 import inspect
 import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .modes import usual_keys, without_modes
+from .modes import plain_keys, usual_keys
 from .package import ArgumentSpec, CallForm, CallSpec, ConstSpec, DimRange, TensorSpec, TreeSpec, tree_type
 from .strides import as_compiled, strides_of
 
@@ -35,22 +34,6 @@ _TORCHS_MARKS = ("_dynamo", "_specialize_on", "_has_dynamo")
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 #: Tensors made in inference mode and others, with grad and without, in this mode and that: so many kinds of equal calls are known.
 MAX_KNOWN = 4
-
-
-@functools.lru_cache(maxsize=1)
-def _plain_keys() -> tuple[Any, ...]:
-    """Dispatch keys of ordinary CPU tensors, with autograd's and without (made in inference mode).
-
-    Anything else about a tensor that ordinary code must not ignore (lazy conjugation, sparse or quantised storage,
-    functorch's and FakeTensor's wrappers) shows as another key.
-    """
-    # What is found here holds for all later calls, and the first may itself be in a mode.
-    with without_modes():
-        with torch.inference_mode(False):
-            ordinary = torch.empty(0, device="cpu")
-        with torch.inference_mode():
-            inference = torch.empty(0, device="cpu")
-    return _dispatch_keys(ordinary), _dispatch_keys(inference)
 
 
 def is_wrapped(forward: Callable[..., Any]) -> bool:
@@ -260,7 +243,8 @@ def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Check:
     dtype = getattr(torch, entry.dtype)
     rank = len(entry.shape)
     fixed = entry.shape if all(isinstance(size, int) for size in entry.shape) else None
-    ordinary, inference = _plain_keys()
+    device = entry.device
+    ordinary, inference = plain_keys(device.partition(":")[0])
     order = getattr(torch, entry.order)
     strides = strides_of(entry)
     fixed_stride = None if fixed is None else strides(torch.Size(fixed))
@@ -274,7 +258,7 @@ def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Check:
         # Before its shape, which a nested tensor does not have.
         kind = _dispatch_keys(value)
         if not (kind == ordinary or kind == inference):  # noqa: SIM109 (a tuple of them would be made each time)
-            return f"is not an ordinary tensor on {entry.device} ({value.device}, {value.layout})"
+            return f"is not an ordinary tensor on {device} ({value.device}, {value.layout})"
         shape = value.shape
         if shape != fixed:
             if fixed is not None or len(shape) != rank:
@@ -297,7 +281,17 @@ def _tensor_check(entry: TensorSpec, dims: Mapping[str, DimRange]) -> Check:
         tensors.append(value)
         return None
 
-    return check
+    if device == "cpu":  # there is one, as its tensors' keys say
+        return check
+
+    def check_there(
+        value: Any, sizes: dict[str, int], given: list[torch.Tensor], tensors: list[torch.Tensor]
+    ) -> str | None:
+        if type(value) is cls and str(value.device) != device:
+            return f"is on {value.device}, compiled for {device}"
+        return check(value, sizes, given, tensors)
+
+    return check_there
 
 
 def _shown(shape: tuple[int | str, ...], dims: Mapping[str, DimRange]) -> str:

@@ -19,6 +19,7 @@ from . import questions
 from .code import CodeDigest, Found
 from .imports import key, module_of
 from .libraries import OF_THE_PROCESS
+from .modes import plain_keys
 from .package import Identity, ModuleIdentity, TensorIdentity
 from .patches import CALL, OURS, patched_torch
 from .records import dataclass
@@ -32,10 +33,7 @@ if TYPE_CHECKING:
 #: torch.compile leaves marks on a module, and a call that went there must not make the next one miss its package.
 _BOILERPLATE = frozenset(torch.nn.Module().__dict__) - {"training"} | {CALL, "_is_torch_compile"}
 _NOT_ITS_OWN = _BOILERPLATE | OF_THE_PROCESS
-_dispatch_keys, _KEYS = torch._C._dispatch_keys, torch._C.DispatchKey
-#: Keys of plain CPU tensors: of those made in inference mode, and of others.
-_INFERENCE = torch._C.DispatchKeySet(_KEYS.CPU).add(_KEYS.AutocastCPU)
-_WITH_AUTOGRAD = _INFERENCE.add(_KEYS.ADInplaceOrView).add(_KEYS.AutogradCPU)
+_dispatch_keys = torch._C._dispatch_keys
 HOOK_DICTS = (
     "_forward_hooks",
     "_forward_pre_hooks",
@@ -227,7 +225,7 @@ def unusual(tensor: torch.Tensor) -> str | None:
     if not tensor.is_cpu:
         return None  # no package is made for it
     kind = _dispatch_keys(tensor)
-    if kind in (_WITH_AUTOGRAD, _INFERENCE):
+    if kind in plain_keys("cpu"):
         return None
     # What bound code reads is the memory; that it stands for other values only torch's operators know.
     if tensor.is_neg():

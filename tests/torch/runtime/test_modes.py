@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from preheat_runtime import calls, choosing
+from preheat_runtime import choosing, modes
 
 pytestmark = pytest.mark.torch
 
@@ -57,7 +57,7 @@ def test_a_first_call_in_a_mode_keeps_no_later_call_from_the_package(hot, nets, 
     net = nets.trap(seed=3)
     served = hot(net)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    calls._plain_keys.cache_clear()
+    modes.plain_keys.cache_clear()
     try:
         with torch.device("meta") if first == "a default device" else fake:
             odd = X if first == "a default device" else fake.from_tensor(X)
@@ -65,4 +65,4 @@ def test_a_first_call_in_a_mode_keeps_no_later_call_from_the_package(hot, nets, 
         assert hot.served(lambda: served(X))
         assert torch.allclose(served(X)["y"], net(X)["y"], rtol=1e-4, atol=1e-5)
     finally:
-        calls._plain_keys.cache_clear()
+        modes.plain_keys.cache_clear()

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from preheat_runtime import calls, identity
+from preheat_runtime import identity, modes
 from preheat_runtime.calls import Matcher
 from preheat_runtime.modes import usual_keys
 from preheat_runtime.package import CallSpec, TensorSpec
@@ -61,10 +61,10 @@ def forward(x: torch.Tensor) -> torch.Tensor:
 @pytest.fixture(autouse=True)
 def first_call() -> Iterator[None]:
     """As in a process that has answered nothing yet."""
-    calls._plain_keys.cache_clear()
+    modes.plain_keys.cache_clear()
     SeenFunctions.seen = SeenOperators.seen = 0
     yield
-    calls._plain_keys.cache_clear()
+    modes.plain_keys.cache_clear()
 
 
 def matcher() -> Matcher:
@@ -92,7 +92,7 @@ def test_the_mode_of_the_first_call_says_nothing_of_later_ones(
 @pytest.mark.parametrize("transform", [torch.func.vmap, torch.func.grad, torch.func.functionalize])
 def test_a_transform_says_nothing_either(transform: Callable[..., Any]) -> None:
     def first(x: torch.Tensor) -> torch.Tensor:
-        calls._plain_keys()
+        modes.plain_keys("cpu")
         return x.sum()
 
     transform(first)(torch.ones(3))
