@@ -72,7 +72,7 @@ class FreshProof:
     work: Path
     report: Report
     left: Callable[[], float]
-    device: str = "cpu"
+    kind: str = "cpu"
 
     def first_answers(
         self, artifact: Path, *, tier: str, request_key: str, fingerprint: Mapping[str, Any], allowed: float
@@ -209,7 +209,7 @@ class FreshProof:
         environment["PATH"] = os.pathsep.join(
             [str(shims(own / "bin", log=log, pass_on=pass_on)), environment.get("PATH", "")]
         )
-        if compile_ == "yes" and self.device.startswith("cuda"):
+        if compile_ == "yes" and self.kind == "cuda":
             environment.update(assembler_shims(own / "bin-of-triton", log=assembled))
         arguments = ["--request", str(self.request_file), "--module", self.module, "--bucket", self.bucket]
         arguments += ["--sizes", json.dumps([dict(each.by_dim) for each in self.sizes])]

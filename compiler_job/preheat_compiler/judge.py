@@ -166,7 +166,7 @@ def _first_answers(work: Work, sizes: tuple[Sizes, ...]) -> FirstAnswers:
     proof = FreshProof(
         launcher=work.launcher, request_file=work.request_file, request=work.request, module=work.module.name,
         bucket=work.bucket.name, sizes=sizes, work=work.folder / "fresh", report=work.report, left=work.left,
-        device=work.device,
+        kind=work.kind,
     )  # fmt: skip
     with work.report.stage("proving in fresh processes"):
         seen = proof.first_answers(

@@ -129,7 +129,7 @@ def _decide(work: Work) -> Decision:
 
 def _decide_on(work: Work, loaded: Loaded) -> Decision:
     report = work.report
-    _observe(work)
+    _observe(work, Gpus.of(loaded.module))
     # Before the first forward: a pod compares a module that has not run yet.
     before = describe_module(work, loaded.module)
     held = identities.describe(loaded.module).watch
@@ -247,10 +247,10 @@ def _note_allowed(work: Work) -> None:
     replace(Target.read(path), max_error=f"{work.allowed:g}").write(path)
 
 
-def _observe(work: Work) -> None:
+def _observe(work: Work, gpus: Gpus) -> None:
     from preheat_runtime import fingerprint
 
-    seen = fingerprint.observe(cpu_isa=work.request.cpu_isa, device=work.kind)
+    seen = fingerprint.observe(cpu_isa=work.request.cpu_isa, device=next(map(str, gpus.devices), work.kind))
     work.fingerprint = seen.to_json()
     asked = asked_for(work.request, work.module.name, work.bucket.name, work.fingerprint)
     work.request_key = request_key(asked)

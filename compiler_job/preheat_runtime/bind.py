@@ -113,6 +113,11 @@ class ModuleState:
         return self._described.tensors
 
     @property
+    def gpu(self) -> str | None:
+        """The GPU that it is on, or the first one of several."""
+        return next((str(tensor.device) for tensor in self._tensors if tensor.is_cuda), None)
+
+    @property
     def watch(self) -> Watch:
         """What notices that it is another one now."""
         return self._described.watch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .bind import Mismatch, ModuleState, grad_reason, process_reason, watched_reason
 from .calls import Matcher
-from .fingerprint import changed_settings, needed_flags
+from .fingerprint import changed_settings, gpu_reasons, needed_flags
 from .garbage import not_collected
 from .hook import in_words
 from .identity import not_imported
@@ -183,18 +183,27 @@ class Chooser:
         """Compare the module with every candidate, from the one that varies least to the widest range."""
         fitting: list[Fitting] = []
         others: list[str] = []
+        elsewhere: list[str] = []
         self._let_regions_ask()
         state = ModuleState(self._module)
         if self._import_for(state):
             state = ModuleState(self._module)
         name = type(self._module).__qualname__
+        device = state.gpu
         for candidate in sorted(self._session.revision.candidates, key=_best_first):
+            entry, other_gpu = candidate.entry, gpu_reasons(candidate.fingerprint, device)
+            if other_gpu:
+                elsewhere.append(f"{entry.module}/{entry.bucket}/{entry.hardware}: {'; '.join(other_gpu)}")
+                continue
             try:
                 fitting.append(self._fit(candidate, state))
             except (Mismatch, TargetUnreadable, ValueError) as error:
                 let_through(error)
-                others.append(f"{candidate.entry.module}/{candidate.entry.bucket}: {error}")
-        shown = " | ".join(others)[:600] or self._session.revision.reason
+                others.append(f"{entry.module}/{entry.bucket}: {error}")
+        if not others:  # then no artifact is for this process, so far
+            said = " | ".join(filter(None, [self._session.revision.reason, *elsewhere]))[:1000]
+            return state, tuple(fitting), said
+        shown = " | ".join(others)[:600]
         return state, tuple(fitting), f"no artifact is for this {name}: {shown}"
 
     def _import_for(self, state: ModuleState) -> bool:

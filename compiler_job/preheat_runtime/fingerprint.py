@@ -35,6 +35,9 @@ _CODE_FLAG_PREFIXES = (
 )  # fmt: skip
 NATIVE = "Native"
 
+#: What drivers put there: NVIDIA's, also on Jetson; AMD's; Windows' under WSL.
+_DEVICES, _GPU_FILES = Path("/dev"), ("nvidia*", "nvhost*", "nvgpu*", "nvmap", "kfd", "dxg")
+
 # The same instructions as torch names them when it asks the CPU itself.
 _ASKED = {
     "abm": "lzcnt", "aes": "aes", "avx": "avx", "avx2": "avx2", "bmi1": "bmi", "bmi2": "bmi2", "f16c": "f16c",
@@ -169,39 +172,61 @@ def settings() -> dict[str, str]:
 
 
 def observe(*, cpu_isa: str, device: str = "cpu") -> Fingerprint:
-    """The fingerprint of an artifact built here for `cpu_isa` (X86_64_V3, X86_64_V4, Native) and `device` (cpu, cuda)."""
+    """The fingerprint of an artifact built here for `cpu_isa` (X86_64_V3, X86_64_V4, Native) and `device` (cpu, cuda:0)."""
     import torch
 
+    kind = device.partition(":")[0]
     found = Fingerprint(
         torch=torch.__version__,
         torch_build=torch_build(),
         python=f"{sys.version_info.major}.{sys.version_info.minor}",
         machine=platform.machine(),
-        device=device,
+        device=kind,
         cpu_isa=needed_isa(cpu_isa),
         settings=settings(),
     )
-    if device != "cuda":
+    if kind != "cuda":
         return found
+    return replace(found, **_gpu(None if device == kind else device), driver=_driver_version())
+
+
+def _gpu(device: str | int | None) -> dict[str, Any]:
+    """One GPU and what torch drives it with; None is the current one. Begins with CUDA in this process."""
+    import torch
+
     try:
         import triton
 
         triton_version: str | None = triton.__version__
     except ImportError:
         triton_version = None
-    major, minor = torch.cuda.get_device_capability()
-    return replace(
-        found,
-        gpu_name=torch.cuda.get_device_name(),
-        gpu_capability=f"{major}.{minor}",
-        cuda=torch.version.cuda,
-        triton=triton_version,
-        driver=_driver_version(),
-    )
+    major, minor = torch.cuda.get_device_capability(device)
+    return {
+        "gpu_name": torch.cuda.get_device_name(device),
+        "gpu_capability": f"{major}.{minor}",
+        "cuda": torch.version.cuda,
+        "triton": triton_version,
+    }
+
+
+def may_have_gpu() -> bool:
+    """Whether there may be a GPU for this process, as far as that can be told without CUDA.
+
+    In a process that asks CUDA anything, as `torch.cuda.is_available` does, no forked child can use it any more.
+    """
+    import torch
+
+    if torch.cuda.is_initialized():
+        return True
+    built = torch.version.cuda is not None or torch.version.hip is not None
+    return built and any(next(_DEVICES.glob(names), None) for names in _GPU_FILES)
 
 
 def here(*, gpu: bool) -> dict[str, str]:
-    """What this process runs with and on, in words that are counted and compared; `gpu`: CUDA is asked as well. Imports torch."""
+    """What this process runs with and on, in words that are counted and compared; `gpu`: its GPU as well. Imports torch.
+
+    CUDA is asked only where somebody has begun with it; else it is not known which GPU there is.
+    """
     import torch
 
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -210,8 +235,10 @@ def here(*, gpu: bool) -> dict[str, str]:
     fitting = [name for name, needed in CPU_CLASSES.items() if needed <= flags]
     if found["machine"] == "x86_64":
         found["cpuIsa"] = fitting[-1] if fitting else "below X86_64_V3"
-    if gpu:
-        found["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    if gpu and torch.cuda.is_initialized():
+        found["gpu"] = torch.cuda.get_device_name()
+    elif gpu and not may_have_gpu():
+        found["gpu"] = "none"
     return found
 
 
@@ -226,7 +253,8 @@ def _driver_version() -> str | None:
 def reasons_against(artifact: Fingerprint, *, flags: frozenset[str] | None = None) -> list[str]:
     """Why code with this fingerprint must not run in this process, in words; empty when it may.
 
-    `settings` are left out: they can change during the life of the process, and are compared at each call.
+    `settings` are left out: they can change during the life of the process, and are compared at each call. So is which GPU
+    there is, which only a module on one brings up: see `gpu_reasons`.
     """
     import torch
 
@@ -248,24 +276,35 @@ def reasons_against(artifact: Fingerprint, *, flags: frozenset[str] | None = Non
             reasons.append(f"artifact needs CPU class {artifact.cpu_isa[:40]}, which this version does not know")
         elif missing:
             reasons.append(f"CPU lacks {', '.join(sorted(missing)[:8])}, which code for {artifact.cpu_isa[:9]} needs")
-    if artifact.device == "cuda":
-        reasons.extend(_gpu_reasons(artifact))
+    if artifact.device == "cuda" and not may_have_gpu():
+        reasons.append(f"no GPU in the pod, artifact is for {artifact.gpu_name}")
     return reasons
 
 
-def _gpu_reasons(artifact: Fingerprint) -> list[str]:
+def gpu_reasons(artifact: Fingerprint, device: str | int | None) -> list[str]:
+    """Why code with this fingerprint must not run for a module on this GPU, in words; empty when it may.
+
+    None is for a module on no GPU: CUDA is then not asked, since only who has put something there has surely begun with it.
+    """
+    if artifact.device != "cuda":
+        return []
+    if device is None:
+        return [f"the module is not on a GPU, artifact is for {artifact.gpu_name}"]
+    words = {"gpu_name": "GPU", "gpu_capability": "GPU capability", "cuda": "CUDA", "triton": "triton"}
+    return [
+        f"{words[name]} {pod} in the pod, artifact has {theirs}"
+        for name, pod in _gpu(device).items()
+        if pod != (theirs := getattr(artifact, name))
+    ]
+
+
+def fits_a_gpu(artifact: Fingerprint) -> bool:
+    """Whether code with this fingerprint may run on a GPU of this process; where nobody has begun with CUDA, it may."""
     import torch
 
-    if not torch.cuda.is_available():
-        return [f"no GPU in the pod, artifact is for {artifact.gpu_name}"]
-    here = observe(cpu_isa="X86_64_V3", device="cuda")
-    pairs = (
-        ("GPU", here.gpu_name, artifact.gpu_name),
-        ("GPU capability", here.gpu_capability, artifact.gpu_capability),
-        ("CUDA", here.cuda, artifact.cuda),
-        ("triton", here.triton, artifact.triton),
-    )
-    return [f"{name} {pod} in the pod, artifact has {theirs}" for name, pod, theirs in pairs if pod != theirs]
+    if artifact.device != "cuda" or not torch.cuda.is_initialized():
+        return True
+    return not all(gpu_reasons(artifact, index) for index in range(torch.cuda.device_count()))
 
 
 def changed_settings(artifact: Fingerprint) -> str | None:

@@ -58,7 +58,10 @@ _PATTERNS: Final = (
     ("CallNotCovered", r"^no bucket answers this call: "),
     ("CachesNotUsed", r"\bthe compiler caches did not hold it|\bcaches cannot be copied|\bPREHEAT_WORK_DIR is not set"),
     ("CachesNotUsed", r"\bthe pod sets \S.* itself"),
-    ("ModelDiffers", r"^no artifact is for this |^the module changes with every call"),
+    (
+        "ModelDiffers",
+        r"^no artifact is for this |^the module changes with every call|\bthe module is not on a GPU, artifact is for ",
+    ),
     ("TargetsFailed", r"^\S+: (Failed|NoCapacity), |^the revision has no targets"),
 )
 #: Why torch cannot compile what nothing answers, and how its words begin.

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidate:
-    """One Kept or Rejected target of the revision whose fingerprint fits this process. Equal only to itself."""
+    """One Kept or Rejected target of the revision whose fingerprint fits this process. Equal only to itself.
+
+    Whether the GPU fits as well, only a module on one shows: see `Chooser`.
+    """
 
     entry: ManifestTarget
     directory: Path
@@ -51,7 +54,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Revision:
-    """The candidates of this pod; when there are none, `reason` says why in words."""
+    """The candidates of this pod; of targets that are none, `reason` says why in words."""
 
     manifest: str | None
     candidates: tuple[Candidate, ...]
@@ -89,7 +92,7 @@ def load(environ: Mapping[str, str]) -> Revision:
             reasons.append(f"{name}: {'; '.join(against)}")
         else:
             candidates.append(Candidate(entry=entry, directory=directory, fingerprint=fingerprint))
-    reason = " | ".join(reasons)[:1000] or "the revision has no targets"
+    reason = " | ".join(reasons)[:1000] or ("" if candidates else "the revision has no targets")
     return Revision(manifest=digest_of(data), candidates=tuple(candidates), reason=reason)
 
 

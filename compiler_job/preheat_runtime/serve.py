@@ -19,6 +19,7 @@ from . import revision as revisions
 from .asked import module_of, off_reason, refused_arguments, refused_levers
 from .choosing import Choice, Chooser
 from .fallback import EAGERLY, Fallback
+from .fingerprint import fits_a_gpu
 from .hook import WITHOUT, complain, in_words
 from .locks import ForkLock, once, once_property
 from .outside import let_through
@@ -56,7 +57,11 @@ class Session:
     @once_property
     def warm_reason(self) -> str | None:
         """Why compiler caches cannot be used, or None; the first look sets the process up to use them."""
-        caches = [candidate for candidate in self.revision.candidates if candidate.kind == "caches"]
+        caches = [
+            candidate
+            for candidate in self.revision.candidates
+            if candidate.kind == "caches" and fits_a_gpu(candidate.fingerprint)
+        ]
         reason = warm.prepare(caches, os.environ)
         if reason is None:
             try:

@@ -214,13 +214,13 @@ def test_another_gpu_is_refused_and_the_model_still_answers(
 
 
 @cuda_alone
-def test_a_pod_without_a_gpu_is_refused_and_the_model_still_answers(job: Job, tmp_path: Path) -> None:
+def test_a_module_that_is_on_no_gpu_is_refused_and_the_model_still_answers(job: Job, tmp_path: Path) -> None:
     answered, said = serve(
         job, job.pod(tmp_path / "pod"), tmp_path / "work", CUDA_VISIBLE_DEVICES="", PREHEAT_TEST_DEVICE="cpu"
     )
     assert answered["error"] <= 1e-3
     assert [line["outcome"] for line in said] == ["cold"]
-    assert "no GPU in the pod" in said[0]["reason"]
+    assert "the module is not on a GPU" in said[0]["reason"]
 
 
 @cuda_alone

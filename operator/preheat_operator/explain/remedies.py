@@ -45,8 +45,8 @@ OF_REASON: Final = {
     "LibraryFailed": "That is a fault of Preheat's; eager or torch answers. Please report it with the pod's log.",
     "CallNotCovered": "Add a bucket for these shapes to spec.torch.modules[].buckets, or widen one with dims.",
     "CachesNotUsed": "Leave the Inductor cache variables to Preheat, and give PREHEAT_WORK_DIR room.",
-    "ModelDiffers": "spec.torch.factory must build the model that the server compiles: the same code, attributes, mode and "
-    "dtypes. The reason names the first difference.",
+    "ModelDiffers": "spec.torch.factory must build the model that the server compiles: the same code, attributes, mode, "
+    "dtypes and devices. The reason names the first difference.",
     "TargetsFailed": "Mend what the compile Job could not do: kubectl describe compiledmodel, and the targets there.",
     "Other": "See the reason, and the pod's log.",
 }

@@ -123,9 +123,11 @@ def test_a_machine_is_told_in_the_words_of_a_profile(monkeypatch):
     for flags, told in ((V4, "X86_64_V4"), (V3 | {"more"}, "X86_64_V3"), (V3 - {"fma"}, "below X86_64_V3")):
         monkeypatch.setattr(fingerprint, "usable_flags", lambda flags=flags: frozenset(flags))
         assert fingerprint.here(gpu=False) == {**software, "machine": "x86_64", "cpuIsa": told}
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(fingerprint, "may_have_gpu", lambda: False)
     assert fingerprint.here(gpu=True)["gpu"] == "none"
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(fingerprint, "may_have_gpu", lambda: True)
+    assert "gpu" not in fingerprint.here(gpu=True), "CUDA is not begun with for it"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA A10G")
     assert fingerprint.here(gpu=True)["gpu"] == "NVIDIA A10G"
     monkeypatch.setattr(fingerprint.platform, "machine", lambda: "aarch64")
@@ -145,13 +147,21 @@ GPU = {"gpu_name": "NVIDIA A10G", "gpu_capability": "8.6", "cuda": "13.2", "trit
 
 @pytest.fixture
 def on_a_gpu(monkeypatch):
-    """What a process with that GPU observes; gives the fingerprint of what was built there."""
+    """A process with that GPU; gives the fingerprint of what was built there."""
     import torch
 
-    seen = replace(fingerprint.observe(cpu_isa="X86_64_V3"), device="cuda", **GPU)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(fingerprint, "observe", lambda **_: seen)
-    return seen
+    monkeypatch.setattr(fingerprint, "may_have_gpu", lambda: True)
+    facts = {name: value for name, value in GPU.items() if name != "driver"}
+    monkeypatch.setattr(fingerprint, "_gpu", lambda device: facts if device in ("cuda:0", 0, None) else {})
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(fingerprint, "_driver_version", lambda: GPU["driver"])
+    return fingerprint.observe(cpu_isa="X86_64_V3", device="cuda:0")
+
+
+def test_a_gpu_is_observed_with_what_torch_drives_it_with(on_a_gpu):
+    assert on_a_gpu == replace(fingerprint.observe(cpu_isa="X86_64_V3"), device="cuda", **GPU)
+    assert fingerprint.observe(cpu_isa="X86_64_V3", device="cuda") == on_a_gpu, "the current one"
 
 
 @pytest.mark.parametrize(
@@ -159,14 +169,26 @@ def on_a_gpu(monkeypatch):
     [("gpu_name", "GPU"), ("gpu_capability", "GPU capability"), ("cuda", "CUDA"), ("triton", "triton")],
 )
 def test_another_gpu_or_what_torch_drives_it_with_is_named(on_a_gpu, field, name):
-    assert fingerprint.reasons_against(on_a_gpu, flags=V3) == []
+    assert fingerprint.gpu_reasons(on_a_gpu, "cuda:0") == []
+    assert fingerprint.fits_a_gpu(on_a_gpu)
     other = replace(on_a_gpu, **{field: "other"})
-    assert fingerprint.reasons_against(other, flags=V3) == [f"{name} {GPU[field]} in the pod, artifact has other"]
+    assert fingerprint.gpu_reasons(other, "cuda:0") == [f"{name} {GPU[field]} in the pod, artifact has other"]
+    assert not fingerprint.fits_a_gpu(other)
+    assert fingerprint.reasons_against(other, flags=V3) == [], "asked only for a module that is on one"
 
 
-def test_a_driver_counts_only_where_it_is_too_old_for_torch(on_a_gpu, monkeypatch):
-    import torch
+def test_a_driver_counts_only_where_it_is_too_old_for_torch(on_a_gpu):
+    """Of such a one torch says that there is no GPU, so no module is on one."""
+    assert fingerprint.gpu_reasons(replace(on_a_gpu, driver="595.10"), "cuda:0") == []
+    assert fingerprint.gpu_reasons(on_a_gpu, None) == ["the module is not on a GPU, artifact is for NVIDIA A10G"]
 
-    assert fingerprint.reasons_against(replace(on_a_gpu, driver="595.10"), flags=V3) == []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # as torch says of such a driver
+
+def test_what_was_made_for_a_cpu_asks_for_no_gpu(on_a_gpu):
+    seen = fingerprint.observe(cpu_isa="X86_64_V3")
+    assert fingerprint.gpu_reasons(seen, None) == fingerprint.gpu_reasons(seen, "cuda:0") == []
+    assert fingerprint.fits_a_gpu(seen)
+
+
+def test_without_a_gpu_what_was_made_for_one_is_refused_at_once(on_a_gpu, monkeypatch):
+    monkeypatch.setattr(fingerprint, "may_have_gpu", lambda: False)
     assert fingerprint.reasons_against(on_a_gpu, flags=V3) == ["no GPU in the pod, artifact is for NVIDIA A10G"]

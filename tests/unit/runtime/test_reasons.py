@@ -1,7 +1,5 @@
 """Every reason that is written has a class of its own, whoever writes it."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -65,7 +63,7 @@ def here(**changes):
     ],
 )
 def test_what_the_fingerprint_says(changes, expected, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(fingerprint, "may_have_gpu", lambda: False)
     said = fingerprint.reasons_against(Fingerprint.from_json(here(**changes)))
     assert len(said) == 1
     assert class_of("cold", f"main/one/cpu: {said[0]}") == expected
@@ -78,14 +76,17 @@ def test_torch_reads_so_that_a_person_can_act():
 
 
 def test_another_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    gpu = SimpleNamespace(gpu_name="A", gpu_capability="8.0", cuda="13", triton="3")
-    monkeypatch.setattr(fingerprint, "observe", lambda **_: gpu)
+    gpu = {"gpu_name": "A", "gpu_capability": "8.0", "cuda": "13", "triton": "3"}
+    monkeypatch.setattr(fingerprint, "_gpu", lambda _: gpu)
     for change in ({"gpuName": "NVIDIA H100 80GB HBM3"}, {"gpuCapability": "9.0"}, {"cuda": "12"}, {"triton": "2"}):
         same = {"gpuName": "A", "gpuCapability": "8.0", "cuda": "13", "triton": "3", "device": "cuda"}
         artifact = Fingerprint.from_json(BASE | same | change)
-        said = fingerprint.reasons_against(artifact)
+        said = fingerprint.gpu_reasons(artifact, "cuda:0")
         assert class_of("cold", f"main/one/gpu: {'; '.join(said)}") == "GpuDiffers", said
+        said = fingerprint.gpu_reasons(artifact, None)
+        assert class_of("cold", f"main/one/gpu: {'; '.join(said)}") == "ModelDiffers", said
+        other = "main/one/cpu: CPU lacks avx512f, which code for X86_64_V4 needs"
+        assert class_of("cold", f"{other} | main/one/gpu: {'; '.join(said)}") == "CpuDiffers"
 
 
 @pytest.mark.parametrize("verdict", ["Failed", "NoCapacity"])
