@@ -20,11 +20,16 @@ from .outside import let_through
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    import torch
+
 #: What every reason for answering eagerly here ends with.
 EAGERLY: Final = ", so the model runs eagerly"
 NO_COMPILER: Final = "there is no C++ compiler in the image"
+NO_C_COMPILER: Final = "there is no C compiler in the image"
 
 _NO_COMPILER_ERRORS = frozenset({"InvalidCxxCompiler", "InvalidVecISA"})
+#: What Triton says of it, here or in a process that compiles for this one; it builds what launches its kernels, in C.
+_SAID_BY_TRITON = "Failed to find C compiler"
 #: Of torch's errors, those that say that it was compiling; what the user's code raises is the user's.
 _COMPILING = frozenset({"BackendCompilerFailed"})
 #: A disk that is full or cannot be written to: what files raise, and what a compiler prints.
@@ -37,6 +42,11 @@ def compiler_missing() -> bool:
     return shutil.which(os.environ.get("CXX", "g++")) is None
 
 
+def is_on_gpu(module: torch.nn.Module) -> bool:
+    """Whether some of its parameters and buffers are."""
+    return any(tensor.is_cuda for of_kind in (module.parameters(), module.buffers()) for tensor in of_kind)
+
+
 class Fallback:
     """The real `torch.compile`, made at the first call that needs it; eager where torch cannot compile."""
 
@@ -45,11 +55,17 @@ class Fallback:
         make: Callable[[], Callable[..., Any]],
         eager: Callable[..., Any],
         failed: Callable[[str, Exception], None],
+        on_gpu: Callable[[], bool],
     ) -> None:
-        """`failed` is told what fails of ours; torch is then asked as if nothing were known."""
+        """`failed` is told what fails of ours; torch is then asked as if nothing were known.
+
+        `on_gpu` says whether torch compiles for a GPU: its code there is Triton's, which takes a C compiler. That some of it is for
+        the CPU after all, torch finds out.
+        """
         self._make = make
         self.eager = eager
         self._failed = failed
+        self._on_gpu = on_gpu
         self._lock = ForkLock()
         self._compiled: Callable[..., Any] | None = None
         self._looked = False
@@ -61,7 +77,9 @@ class Fallback:
         """Why torch cannot compile in this pod, in words, so that calls go to eager; None as long as it can."""
         if not self._looked:
             try:
-                self._unable = NO_COMPILER if compiler_missing() else room.find(os.environ)
+                on_gpu = self._on_gpu()
+                missing = not on_gpu and compiler_missing()
+                self._unable = NO_COMPILER if missing else room.find(os.environ, triton=on_gpu)
             except Exception as error:
                 let_through(error)
                 self._failed("whether torch can compile here was not found out", error)
@@ -118,6 +136,10 @@ def _why_not_here(error: BaseException) -> str | None:
     chain = list(_chain(error))
     if any(type(each).__name__ in _NO_COMPILER_ERRORS for each in chain):
         return NO_COMPILER
+    if any(
+        type(each).__name__ in ("RuntimeError", "SubprocException") and _SAID_BY_TRITON in str(each) for each in chain
+    ):
+        return NO_C_COMPILER
     if not any(kind.__name__ in _COMPILING for each in chain for kind in type(each).__mro__):
         return None
     for each in chain:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _BOILERPLATE = frozenset(torch.nn.Module().__dict__) - {"training"} | {CALL, "_is_torch_compile"}
 _NOT_ITS_OWN = _BOILERPLATE | OF_THE_PROCESS
 _dispatch_keys = torch._C._dispatch_keys
+#: What to do where only the number differs: of several GPUs each process may be shown its own.
+_OWN_GPU = "; let each process see its own GPU alone, as cuda:0 (CUDA_VISIBLE_DEVICES)"
 HOOK_DICTS = (
     "_forward_hooks",
     "_forward_pre_hooks",
@@ -258,7 +260,8 @@ def difference(pod: Identity, artifact: Identity) -> str | None:
             continue
         for aspect in ("kind", "shape", "dtype", "device", "tied_to"):
             if getattr(found, aspect) != getattr(expected, aspect):
-                return f"{path} has {aspect} {getattr(found, aspect)}, artifact has {getattr(expected, aspect)}"
+                said = f"{path} has {aspect} {getattr(found, aspect)}, artifact has {getattr(expected, aspect)}"
+                return said + (_OWN_GPU if aspect == "device" and _both_on_gpus(found, expected) else "")
         if not _same_stride(found, expected):
             return f"{path} has stride {found.stride}, artifact has {expected.stride}"
     if pod.patches != artifact.patches:
@@ -276,6 +279,10 @@ def difference(pod: Identity, artifact: Identity) -> str | None:
         if pod.imports[name] != digest:
             return f"something in {module_of(name)}, which it imports when it runs, differs"
     return None
+
+
+def _both_on_gpus(found: TensorIdentity, expected: TensorIdentity) -> bool:
+    return found.device.startswith("cuda") and expected.device.startswith("cuda")
 
 
 def not_imported(pod: Identity, artifact: Identity) -> set[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .fallback import EAGERLY, NO_COMPILER
+from .fallback import EAGERLY, NO_C_COMPILER, NO_COMPILER
 from .room import NO_ROOM
 
 OTHER: Final = "Other"
@@ -65,7 +65,7 @@ _PATTERNS: Final = (
     ("TargetsFailed", r"^\S+: (Failed|NoCapacity), |^the revision has no targets"),
 )
 #: Why torch cannot compile what nothing answers, and how its words begin.
-_UNABLE: Final = {"NoCompiler": NO_COMPILER, "NoRoom": NO_ROOM}
+_UNABLE: Final = {"NoCompiler": (NO_COMPILER, NO_C_COMPILER), "NoRoom": (NO_ROOM,)}
 _REJECTED: Final = "Rejected"
 _WRONG: Final = "PackageWrong"
 _OF_OUTCOME: Final = {"hot": "Package", "warm": "Caches"}
@@ -102,7 +102,7 @@ def class_of(outcome: str | None, reason: str) -> str:
         return _FAILED
     unable = unable_to_compile(reason) if outcome == "eager" else None
     if unable is not None:
-        found = _of_cause(reason[: reason.rindex(_UNABLE[unable])].removesuffix("; "))
+        found = _of_cause(reason[: max(reason.rfind(words) for words in _UNABLE[unable])].removesuffix("; "))
         # Caches that need a compiler to be found, or what `onReject` has compiled: an artifact is for this call.
         return unable if found in (_REJECTED, OTHER) else found
     if outcome == "eager" and not reason.endswith(ON_MISS_EAGER):
@@ -114,7 +114,7 @@ def unable_to_compile(reason: str) -> str | None:
     """The class of what kept torch from compiling a miss, so that eager answered; None where that is not why."""
     if not reason.endswith(EAGERLY):
         return None
-    return next((name for name, words in _UNABLE.items() if words in reason), None)
+    return next((name for name, said in _UNABLE.items() if any(words in reason for words in said)), None)
 
 
 def _of_cause(reason: str) -> str:

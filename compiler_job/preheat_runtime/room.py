@@ -21,17 +21,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CACHE_VARIABLE: Final = "TORCHINDUCTOR_CACHE_DIR"
-_OURS, _TEMPORARY = "compiled", "tmp"
+#: Of Triton, which compiles for GPUs.
+_TRITON_VARIABLE: Final = "TRITON_CACHE_DIR"
+_OURS, _TEMPORARY, _TRITONS = "compiled", "tmp", "triton"
 
 NO_ROOM: Final = "torch's compiler has no place to work in"
 
 
-def find(environ: Mapping[str, str]) -> str | None:
+def find(environ: Mapping[str, str], *, triton: bool = False) -> str | None:
     """Set the process up so that torch can compile; why there is no place for it, in words, or None.
 
     Where torch's own place will not do, sets TORCHINDUCTOR_CACHE_DIR, unless the user has, and where there is no folder for
-    temporary files at all, TMPDIR; for the whole process. Never raises.
+    temporary files at all, TMPDIR; for the whole process. `triton`: it compiles for a GPU, so TRITON_CACHE_DIR as well. Never raises.
     """
+    against = _find(environ)
+    if against is None and triton:
+        _find_for_triton(environ)
+    return against
+
+
+def _find(environ: Mapping[str, str]) -> str | None:
     temporary = _temporary()
     against = "there is no folder for temporary files" if temporary is None else unusable(temporary)
     if against is None:
@@ -46,6 +55,17 @@ def find(environ: Mapping[str, str]) -> str | None:
     if temporary is None:
         os.environ["TMPDIR"] = tempfile.tempdir = str(Path(work, _TEMPORARY))
     return None
+
+
+def _find_for_triton(environ: Mapping[str, str]) -> None:
+    """torch gives Triton a place beside its own, but at its first kernel: what Triton builds for itself before lies below HOME."""
+    home = Path(environ.get("TRITON_HOME") or os.path.expanduser("~"), ".triton", "cache")  # noqa: PTH111 (raises without one)
+    work = environ.get(ENV_WORK_DIR)
+    if _TRITON_VARIABLE in environ or not work:
+        return
+    there = next((each for each in (home, *home.parents) if each.exists()), home)
+    if unusable(there) is not None and _made(Path(work)) is None:
+        os.environ[_TRITON_VARIABLE] = str(Path(work, _OURS, _TRITONS))
 
 
 def _made(work: Path) -> str | None:
@@ -63,23 +83,24 @@ def _made(work: Path) -> str | None:
 def is_torchs_own(folder: str) -> bool:
     """Whether nobody asked for this cache folder: it is Preheat's own, or Inductor's default.
 
-    Inductor, once imported, writes its default into the environment at the first look. Preheat's own are the one `find`
-    chose and those `warm` fills, which a process that a warm one started finds set as well.
+    Inductor, once imported, writes its default into the environment at the first look, and at the first kernel for a GPU
+    Triton's, a folder in its own with the GPU's number. Preheat's own are the one `find` chose and those `warm` fills, which a
+    process that a warm one started finds set as well.
     """
     work = os.environ.get(ENV_WORK_DIR)
-    if work and Path(folder) in (Path(work, _OURS), *filled(Path(work)).values()):
-        return True
+    places = [Path(work, _OURS), filled(Path(work))[CACHE_VARIABLE]] if work else []
     utils = imported("torch._inductor.runtime.cache_dir_utils")
-    if utils is None or _temporary() is None:
-        return False
-    default = Path(utils.default_cache_dir())
-    return Path(folder) in (default, default / "triton")
+    if utils is not None and _temporary() is not None:
+        places.append(Path(utils.default_cache_dir()))
+    path = Path(folder)
+    of_triton = path.parent if path.name.isdecimal() else path
+    return any(path == place or of_triton == place / _TRITONS for place in places)
 
 
 def filled(work: Path) -> dict[str, Path]:
     """The folders of the pod's copy of an artifact's caches, by the variables that name them to torch."""
     folder = work / "inductor"
-    return {CACHE_VARIABLE: folder, "TRITON_CACHE_DIR": folder / "triton"}
+    return {CACHE_VARIABLE: folder, _TRITON_VARIABLE: folder / _TRITONS}
 
 
 def imported(name: str) -> Any:

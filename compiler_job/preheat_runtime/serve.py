@@ -18,7 +18,7 @@ from . import policy, warm
 from . import revision as revisions
 from .asked import module_of, off_reason, refused_arguments, refused_levers
 from .choosing import Choice, Chooser
-from .fallback import EAGERLY, Fallback
+from .fallback import EAGERLY, Fallback, is_on_gpu
 from .fingerprint import fits_a_gpu
 from .hook import WITHOUT, complain, in_words
 from .locks import ForkLock, once, once_property
@@ -151,7 +151,8 @@ class Server:
         self._arguments = arguments
         # Nothing here may hold this object in turn: the module's weights would live until Python looks for cycles.
         self._failed = functools.partial(_failed, shared.reporter)
-        self.fallback = Fallback(lambda: compile_(**arguments), eager, self._failed)
+        self._on_gpu = functools.partial(is_on_gpu, module)
+        self.fallback = Fallback(lambda: compile_(**arguments), eager, self._failed, self._on_gpu)
         self._as_made: dict[Candidate, Fallback] = {}
         self._module = module
         self._session = shared
@@ -302,7 +303,9 @@ class Server:
         with self._lock:
             if candidate not in self._as_made:
                 compile_, arguments = self._compile, candidate.target.levers.arguments(self._arguments)
-                self._as_made[candidate] = Fallback(lambda: compile_(**arguments), self.fallback.eager, self._failed)
+                self._as_made[candidate] = Fallback(
+                    lambda: compile_(**arguments), self.fallback.eager, self._failed, self._on_gpu
+                )
             return self._as_made[candidate]
 
     def _report(self, choice: Choice, args: tuple[Any, ...], kwargs: Mapping[str, Any], begin: float) -> None:

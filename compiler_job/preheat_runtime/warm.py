@@ -63,7 +63,7 @@ def prepare(candidates: Sequence[Candidate], environ: Mapping[str, str]) -> str 
         let_through(error)
         return f"the caches cannot be copied to {folder}: {error}"
     os.environ.update(wanted)
-    os.environ.update({name: str(each) for name, each in folders.items()})
+    os.environ.update({name: str(folders[name]) for name in used})
     _set_imported(imported("torch._inductor.config"))
     settle(isa)
     count_by_thread()

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from cuda_tensors import cuda_tensor, needs_a_cuda_build, on_cuda
 from preheat_runtime.bind import ModuleState
 from preheat_runtime.calls import Matcher
+from preheat_runtime.identity import describe, difference
 from preheat_runtime.modes import plain_keys
 from preheat_runtime.package import CallSpec, DimRange, TensorSpec
 from preheat_runtime.reasons import class_of
@@ -164,3 +165,15 @@ def test_a_module_on_a_gpu_is_known_from_call_to_call() -> None:
     assert state.unchanged()
     net[0].weight = torch.nn.Parameter(cuda_tensor(3, 3))
     assert not state.unchanged()
+
+
+@BUILT
+def test_a_weight_on_another_gpu_is_told_with_what_to_do() -> None:
+    first, second, cpu = (
+        describe(net).identity
+        for net in (on_cuda(torch.nn.Linear(3, 3)), on_cuda(torch.nn.Linear(3, 3), index=1), torch.nn.Linear(3, 3))
+    )
+    remedy = "let each process see its own GPU alone, as cuda:0 (CUDA_VISIBLE_DEVICES)"
+    assert difference(second, first) == f"weight has device cuda:1, artifact has cuda:0; {remedy}"
+    assert difference(cpu, first) == "weight has device cpu, artifact has cuda:0"
+    assert class_of("cold", f"no artifact is for this Net: main/one: {difference(second, first)}") == "ModelDiffers"

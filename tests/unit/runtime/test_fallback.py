@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from cuda_tensors import needs_a_cuda_build, on_cuda
 from preheat_runtime import fallback, parallel, room
-from preheat_runtime.fallback import NO_COMPILER, Fallback
+from preheat_runtime.fallback import NO_C_COMPILER, NO_COMPILER, Fallback, is_on_gpu
 
 
 class BackendCompilerFailed(Exception):
@@ -22,6 +23,10 @@ class BackendCompilerFailed(Exception):
 
 class InductorError(BackendCompilerFailed):
     """torch's newer name, of the same kind."""
+
+
+class SubprocException(Exception):
+    """What torch raises for an error in a process that compiles for this one, with its traceback as words."""
 
 
 class CppCompileError(RuntimeError):
@@ -40,14 +45,15 @@ def os_error(number: int) -> OSError:
 def able(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod that looks as if torch could compile in it."""
     monkeypatch.setattr(fallback, "compiler_missing", lambda: False)
-    monkeypatch.setattr(room, "find", lambda _: None)
+    monkeypatch.setattr(room, "find", lambda _, **__: None)
 
 
 class Torch:
     """The real torch.compile and the module; `error` is what calls of the compiled raise."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, *, on_gpu: bool = False) -> None:
         self.error = error
+        self.on_gpu = on_gpu
         self.compiled = self.called = 0
         self.faults: list[tuple[str, str]] = []
 
@@ -62,7 +68,7 @@ class Torch:
         return f"compiled {x}"
 
     def fallback(self) -> Fallback:
-        return Fallback(self.make, lambda x: f"eager {x}", self._failed)
+        return Fallback(self.make, lambda x: f"eager {x}", self._failed, lambda: self.on_gpu)
 
     def _failed(self, what: str, error: Exception) -> None:
         self.faults.append((what, type(error).__name__))
@@ -179,7 +185,7 @@ def test_what_is_known_before_is_not_tried(
     monkeypatch: pytest.MonkeyPatch, missing: bool, found: str | None, why: str
 ) -> None:
     monkeypatch.setattr(fallback, "compiler_missing", lambda: missing)
-    monkeypatch.setattr(room, "find", lambda _: found)
+    monkeypatch.setattr(room, "find", lambda _, **__: found)
     torch = Torch()
     answers = torch.fallback()
     assert answers((1,), {}) == "eager 1"
@@ -187,9 +193,76 @@ def test_what_is_known_before_is_not_tried(
     assert torch.compiled == 0
 
 
+def test_on_a_gpu_no_cpp_compiler_is_looked_for_before_torch_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton needs a C compiler, and code for a GPU alone no other."""
+    asked: list[bool] = []
+    monkeypatch.setattr(fallback, "compiler_missing", lambda: True)
+    monkeypatch.setattr(room, "find", lambda _, triton: asked.append(triton))
+    torch = Torch(on_gpu=True)
+    answers = torch.fallback()
+    assert [answers((x,), {}) for x in (1, 2)] == ["compiled 1", "compiled 2"]
+    assert (answers.unable, asked) == (None, [True])
+    # Where some of the code is for the CPU after all, torch finds that there is no compiler.
+    answers = Torch(BackendCompilerFailed(InvalidCxxCompiler("no C++ compiler")), on_gpu=True).fallback()
+    assert answers((1,), {}) == "eager 1"
+    assert answers.unable == NO_COMPILER
+
+
+TRITONS = "Failed to find C compiler. Please specify via CC environment variable or set triton.knobs.build.impl."
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError(TRITONS),
+        BackendCompilerFailed(RuntimeError(TRITONS)),
+        InductorError(SubprocException(f"An exception occurred in a subprocess:\n\nRuntimeError: {TRITONS}\n")),
+    ],
+    ids=["at the first kernel", "while compiling", "in another process"],
+)
+@pytest.mark.usefixtures("able")
+def test_without_a_c_compiler_for_triton_the_model_runs_eagerly(error: Exception) -> None:
+    torch = Torch(error, on_gpu=True)
+    answers = torch.fallback()
+    assert [answers((x,), {}) for x in (1, 2)] == ["eager 1", "eager 2"]
+    assert (torch.called, answers.unable) == (1, NO_C_COMPILER)
+
+
+def test_triton_says_so_in_these_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    build = pytest.importorskip("triton.runtime.build")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    find = getattr(build, "_find_compiler", None)
+    if find is None:
+        pytest.skip("this Triton looks for it in another place")
+    find.cache_clear()
+    try:
+        with pytest.raises(RuntimeError) as raised:
+            find("c")
+    finally:
+        find.cache_clear()
+    assert fallback._why_not_here(raised.value) == NO_C_COMPILER
+
+
+@needs_a_cuda_build
+def test_a_module_is_on_a_gpu_where_a_parameter_or_buffer_is() -> None:
+    import torch
+
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+    for net in (torch.nn.Linear(2, 2), Counting()):
+        assert not is_on_gpu(net)
+        assert is_on_gpu(on_cuda(net))
+        assert is_on_gpu(torch.nn.Sequential(torch.nn.Linear(2, 2), net))
+    assert not is_on_gpu(torch.nn.ReLU())
+
+
 @pytest.mark.usefixtures("able")
 def test_whether_torch_can_compile_cannot_be_found_out_so_torch_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: object) -> None:
+    def broken(_: object, **__: object) -> None:
         raise os_error(errno.EMFILE)
 
     monkeypatch.setattr(room, "find", broken)

@@ -193,6 +193,17 @@ def test_a_module_on_another_gpu_is_refused_by_name(pod: Pod, said: Said, change
     assert fingerprint.here(gpu=True)["gpu"] == "NVIDIA A10G"
 
 
+def test_in_an_image_without_a_cpp_compiler_it_is_served_as_well(
+    pod: Pod, said: Said, prepared: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fallback, "compiler_missing", lambda: True)
+    pod.holds("gpu", on_cuda(net()), "cuda:0", **A10G)
+    pod.begins_with_cuda(A10G)
+    compiled(on_cuda(net()))(ON_GPU())
+    assert said()[:2] == ("warm", "Caches")
+    assert prepared == [["gpu"]]
+
+
 def test_of_several_gpus_the_one_that_the_module_is_on_counts(pod: Pod, said: Said, prepared: list[list[str]]) -> None:
     pod.holds("gpu", on_cuda(net(), index=1), "cuda:1", **H100)
     pod.begins_with_cuda(A10G, H100)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from preheat_runtime import fingerprint, identity, revision
-from preheat_runtime.fallback import EAGERLY, NO_COMPILER
+from preheat_runtime.fallback import EAGERLY, NO_C_COMPILER, NO_COMPILER
 from preheat_runtime.fingerprint import Fingerprint
 from preheat_runtime.levers import Levers
 from preheat_runtime.reasons import CLASSES, OTHER, class_of, unable_to_compile
@@ -184,6 +184,12 @@ MISSES = {
     "Preheat failed: NativeError: no": "LibraryFailed",
     "its answer differed from eager's by 0.5; onReject is Compile": "PackageWrong",
 }
+
+
+def test_a_missing_c_compiler_is_a_missing_compiler():
+    for miss, found in MISSES.items():
+        assert class_of("eager", f"{miss}; {NO_C_COMPILER}{EAGERLY}") == found
+    assert class_of("eager", f"compiler caches; {NO_C_COMPILER}{EAGERLY}") == "NoCompiler"
 
 
 @pytest.mark.parametrize("unable", UNABLE)

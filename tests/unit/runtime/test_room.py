@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-CACHE = room.CACHE_VARIABLE
+CACHE, TRITON = room.CACHE_VARIABLE, "TRITON_CACHE_DIR"
 
 
 class Pod:
@@ -34,7 +34,7 @@ class Pod:
         monkeypatch.setattr(tempfile, "gettempdir", lambda: str(self.tmp))
         # Set to what they are, so that whatever `find` sets is undone.
         monkeypatch.setattr(tempfile, "tempdir", tempfile.tempdir)
-        for name in (CACHE, "TMPDIR"):
+        for name in (CACHE, TRITON, "TMPDIR"):
             monkeypatch.setenv(name, "")
             monkeypatch.delenv(name)
         monkeypatch.setenv("PREHEAT_WORK_DIR", str(self.work))
@@ -53,8 +53,8 @@ class Pod:
             raise FileNotFoundError(2, "No such file or directory")
         return types.SimpleNamespace(f_flag=self._flags.get(folder, 0))
 
-    def find(self) -> str | None:
-        return room.find(os.environ)
+    def find(self, *, triton: bool = False) -> str | None:
+        return room.find(os.environ, triton=triton)
 
 
 @pytest.fixture
@@ -116,6 +116,12 @@ def test_inductor_s_default_is_nobody_s_own(pod: Pod, monkeypatch: pytest.Monkey
     assert room.is_torchs_own(f"{default}/triton")
     assert room.is_torchs_own(str(pod.work / "compiled"))
     assert not room.is_torchs_own("/mine")
+    for place in (default, str(pod.work / "compiled"), str(pod.work / "inductor")):
+        for ours in ("", "/triton", "/triton/0", "/triton/11"):
+            assert room.is_torchs_own(place + ours)
+        for another in ("/0", "/triton/cache", "/triton/0/0", "/mine", "s"):
+            assert not room.is_torchs_own(place + another)
+    assert not room.is_torchs_own("/mine/triton/0")
     noexec(pod)
     monkeypatch.setenv(CACHE, default)
     assert pod.find() is None
@@ -123,6 +129,77 @@ def test_inductor_s_default_is_nobody_s_own(pod: Pod, monkeypatch: pytest.Monkey
     # A second model of the process finds what the first one set.
     assert pod.find() is None
     assert os.environ[CACHE] == str(pod.work / "compiled")
+
+
+def test_torch_names_triton_s_folder_so_at_the_first_kernel(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    utils = pytest.importorskip("torch._inductor.runtime.cache_dir_utils")
+    for place in (None, str(pod.tmp / "torchinductor"), str(pod.work / "inductor")):
+        if place is not None:
+            monkeypatch.setattr(utils, "default_cache_dir", lambda: str(pod.tmp / "torchinductor"))
+            monkeypatch.setenv(CACHE, place)
+        assert room.is_torchs_own(utils.triton_cache_dir(3))
+
+
+@pytest.fixture
+def home(pod: Pod, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.delenv("TRITON_HOME", raising=False)
+    return folder
+
+
+def test_a_home_that_can_be_written_to_is_triton_s(pod: Pod, home: Path) -> None:
+    for _ in range(2):
+        assert pod.find(triton=True) is None
+        assert TRITON not in os.environ
+        (home / ".triton" / "cache").mkdir(parents=True, exist_ok=True)
+    assert not list(pod.work.iterdir())
+
+
+@pytest.mark.parametrize("flag", [os.ST_RDONLY, os.ST_NOEXEC])
+@pytest.mark.parametrize("made", [False, True])
+def test_elsewhere_triton_compiles_in_preheat_s_volume(pod: Pod, home: Path, flag: int, made: bool) -> None:
+    if made:
+        (home / ".triton").mkdir()
+    pod.mounted(home / ".triton" if made else home, flag)
+    assert pod.find() is None
+    assert TRITON not in os.environ, "for a CPU Triton is not asked"
+    assert pod.find(triton=True) is None
+    assert os.environ[TRITON] == str(pod.work / "compiled" / "triton")
+    assert room.is_torchs_own(os.environ[TRITON])
+    assert CACHE not in os.environ, "torch has a place of its own"
+
+
+def test_where_there_is_no_home_triton_compiles_in_preheat_s_volume(
+    pod: Pod, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod.mounted(home.parent, os.ST_RDONLY)
+    monkeypatch.setenv("HOME", str(home.parent / "gone"))
+    pod.without_temporary_files()
+    assert pod.find(triton=True) is None
+    assert os.environ[TRITON] == str(pod.work / "compiled" / "triton")
+    assert os.environ[CACHE] == str(pod.work / "compiled")
+
+
+def test_a_place_that_the_user_gave_triton_is_kept(pod: Pod, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pod.mounted(home, os.ST_RDONLY)
+    monkeypatch.setenv("TRITON_HOME", str(pod.tmp))
+    assert pod.find(triton=True) is None
+    assert TRITON not in os.environ
+    monkeypatch.setenv(TRITON, "/mine")
+    monkeypatch.delenv("TRITON_HOME")
+    assert pod.find(triton=True) is None
+    assert os.environ[TRITON] == "/mine"
+
+
+def test_without_preheat_s_volume_triton_is_left_alone(pod: Pod, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pod.mounted(home, os.ST_RDONLY)
+    pod.mounted(pod.work, os.ST_NOEXEC)
+    assert pod.find(triton=True) is None
+    monkeypatch.delenv("PREHEAT_WORK_DIR")
+    assert pod.find(triton=True) is None
+    assert TRITON not in os.environ
 
 
 def test_both_are_named_where_neither_will_do(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
-"""Whether the caches held what was compiled: for this thread, whatever others compile meanwhile."""
+"""Where compiler caches go, and whether they held what was compiled: for this thread, whatever others compile meanwhile."""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import types
@@ -12,10 +13,12 @@ import pytest
 import torch
 
 from preheat_runtime import warm
+from preheat_runtime.environment import CACHE_DIRECTORY, cache_environment
 from preheat_runtime.warm import HitCounter, count_by_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 class Torch:
@@ -103,3 +106,53 @@ def test_where_torch_is_otherwise_its_own_figures_stand(
     counter = HitCounter()
     fake.backend()(1)
     assert counter.missed() == 1
+
+
+class Pod:
+    """One with an artifact's caches, and what torch and Triton have set by then."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.work, self.default = root / "work", root / "torchinductor_me"
+        (root / "artifact" / CACHE_DIRECTORY).mkdir(parents=True)
+        self._root = root
+        for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", *cache_environment()):
+            monkeypatch.setenv(name, "")  # so that whatever is set is undone
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("PREHEAT_WORK_DIR", str(self.work))
+        utils = types.SimpleNamespace(default_cache_dir=lambda: str(self.default))
+        monkeypatch.setitem(sys.modules, "torch._inductor.runtime.cache_dir_utils", utils)
+        for name in ("settle", "count_by_thread", "_set_imported"):
+            monkeypatch.setattr(warm, name, lambda *_: None)
+
+    def prepare(self, *devices: str) -> str | None:
+        fingerprints = [types.SimpleNamespace(cpu_isa="X86_64_V3", device=device) for device in devices]
+        made: Any = [
+            types.SimpleNamespace(fingerprint=each, directory=self._root / "artifact") for each in fingerprints
+        ]
+        return warm.prepare(made, os.environ)
+
+
+@pytest.fixture
+def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pod:
+    return Pod(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("place", ["", "/triton", "/triton/0"])
+def test_what_torch_set_for_triton_at_its_first_kernel_keeps_no_caches_back(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    if place:
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(pod.default))
+        monkeypatch.setenv("TRITON_CACHE_DIR", f"{pod.default}{place}")
+    assert pod.prepare("cuda") is None
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(pod.work / "inductor")
+    assert os.environ["TRITON_CACHE_DIR"] == str(pod.work / "inductor" / "triton")
+
+
+def test_a_place_of_the_pods_own_for_triton_keeps_those_for_a_gpu_back(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/mine")
+    assert pod.prepare("cpu", "cuda") == "the pod sets TRITON_CACHE_DIR itself"
+    assert pod.prepare("cpu") is None
+    assert os.environ["TRITON_CACHE_DIR"] == "/mine", "for a CPU Triton compiles nothing, and the user's own kernels do"
