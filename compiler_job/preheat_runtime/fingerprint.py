@@ -35,8 +35,8 @@ _CODE_FLAG_PREFIXES = (
 )  # fmt: skip
 NATIVE = "Native"
 
-#: What drivers put there: NVIDIA's, also on Jetson; AMD's; Windows' under WSL.
-_DEVICES, _GPU_FILES = Path("/dev"), ("nvidia*", "nvhost*", "nvgpu*", "nvmap", "kfd", "dxg")
+#: How names begin that drivers put there: NVIDIA's, also on Jetson; AMD's; Windows' under WSL.
+_DEVICES, _GPU_FILES = Path("/dev"), ("nvidia", "nvhost", "nvgpu", "nvmap", "kfd", "dxg")
 
 # The same instructions as torch names them when it asks the CPU itself.
 _ASKED = {
@@ -218,8 +218,13 @@ def may_have_gpu() -> bool:
 
     if torch.cuda.is_initialized():
         return True
-    built = torch.version.cuda is not None or torch.version.hip is not None
-    return built and any(next(_DEVICES.glob(names), None) for names in _GPU_FILES)
+    if torch.version.cuda is None and torch.version.hip is None:
+        return False
+    try:
+        return any(each.name.startswith(_GPU_FILES) for each in _DEVICES.iterdir())
+    except OSError as error:  # nothing says that there is none
+        let_through(error)
+        return True
 
 
 def here(*, gpu: bool) -> dict[str, str]:

@@ -249,6 +249,11 @@ def test_whatever_a_driver_of_a_gpu_leaves_there_may_be_one(pod: Pod, name: str)
     assert fingerprint.may_have_gpu()
 
 
+def test_where_the_devices_cannot_be_listed_there_may_be_one(pod: Pod) -> None:
+    pod.devices.rmdir()
+    assert fingerprint.may_have_gpu()
+
+
 def test_a_torch_that_was_built_for_cpus_has_no_gpu(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
     pod.has_gpu_files()
     for name in ("cuda", "hip"):
