@@ -71,14 +71,14 @@ class Place:
         (folder / "artifact" / "target.json").write_text("{}")
 
     def prove(
-        self, odd: dict[str, Any], *, tier: str = "package", seconds: float = 60.0, device: str = "cpu"
+        self, odd: dict[str, Any], *, tier: str = "package", seconds: float = 60.0, kind: str = "cpu"
     ) -> fresh_proof.FirstAnswers:
         (self.folder / "odd.json").write_text(json.dumps(odd))
         deadline = time.monotonic() + seconds
         proof = FreshProof(
             launcher=self.folder / "launcher.py", request_file=self.folder / "request.json", request=self.request,
             module="main", bucket="batch", sizes=(Sizes(name="typical", by_dim={"n": 2}),), work=self.folder / "fresh",
-            report=self.report, left=lambda: deadline - time.monotonic(), device=device,
+            report=self.report, left=lambda: deadline - time.monotonic(), kind=kind,
         )  # fmt: skip
         return proof.first_answers(
             self.folder / "artifact", tier=tier, request_key="0" * 64, fingerprint={}, allowed=1e-3
@@ -175,19 +175,19 @@ ASSEMBLE = ["-lineinfo", "-v", "--gpu-name=sm_90a", "kernel.ptx", "-o", "kernel.
 def test_caches_of_a_gpu_that_have_a_kernel_assembled_are_not_warm(place: Place, ptxas: str) -> None:
     odd = {"line": {"outcome": "warm"}, "assembles": [[], [ASSEMBLE, ["--version"], ASSEMBLE], []]}
     with pytest.raises(TargetError, match="a compiler ran 2 times"):
-        place.prove(odd, tier="caches", device="cuda:0")
+        place.prove(odd, tier="caches", kind="cuda")
     assert [proof["compilerRuns"] for proof in place.proofs] == [2, 2]
 
 
 def test_what_the_model_has_assembled_without_the_artifact_is_not_the_answers_doing(place: Place, ptxas: str) -> None:
     odd = {"line": {"outcome": "warm"}, "assembles": [[ASSEMBLE], [["--version"]], [ASSEMBLE]]}
-    place.prove(odd, tier="caches", device="cuda:0")
+    place.prove(odd, tier="caches", kind="cuda")
     assert [proof["compilerRuns"] for proof in place.proofs] == [0, 0]
 
 
 def test_assemblers_are_watched_where_a_gpu_is_served_and_nowhere_else(place: Place, ptxas: str) -> None:
-    for device in ("cpu", "cuda:0"):
-        place.prove({"line": {"outcome": "warm"}}, tier="caches", device=device)
+    for kind in ("cpu", "cuda"):
+        place.prove({"line": {"outcome": "warm"}}, tier="caches", kind=kind)
     told = (place.folder / "triton").read_text().splitlines()
     given = f"TRITON_PTXAS_PATH={ptxas}"
     assert [line.startswith(f"{role} {given}") for role, line in zip(["fresh", "eager"] * 4, told, strict=True)] == [
