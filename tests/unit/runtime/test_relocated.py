@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import shutil
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,31 +17,34 @@ from preheat_runtime import warm
 from preheat_runtime.relocated import copy_caches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 KEY = "N3N2U73CAW2QNOOPMKZ2QDWUVEJDIX45TQXGFFFVZ4ZJRUGC3V7A"
+FILES = ("add.cubin", "add.ptx", "add.json")
 
 
-@pytest.fixture
-def manager(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Any]:
-    """Triton's own view of the kernel `KEY` in a cache folder."""
-    cache = pytest.importorskip("triton.runtime.cache")
+#: Triton's own view of the kernel `KEY` in a cache folder; in a process of its own, since it never lets go of its library.
+TRITON = """
+import json, sys
+from triton.runtime.cache import FileCacheManager
+kernel = FileCacheManager(sys.argv[1])
+if sys.argv[2:]:
+    kernel.put_group("add.json", {name: kernel.put(name.encode(), name) for name in sys.argv[2:]})
+print(json.dumps(kernel.get_group("add.json")))
+"""
 
-    def of(folder: Path) -> Any:
-        monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
-        return cache.FileCacheManager(KEY)
 
-    return of
+def triton(folder: Path, *names: str) -> Any:
+    """The kernel's files as Triton finds them in `folder`, once it has put those of `names` there."""
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("there is no Triton")
+    command = [sys.executable, "-c", TRITON, KEY, *names]
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder)}
+    return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, timeout=120).stdout)
 
 
 def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def compiled(triton: Any) -> None:
-    group = {name: triton.put(name.encode(), name) for name in ("add.cubin", "add.ptx", "add.json")}
-    triton.put_group("add.json", group)
 
 
 def pod(artifact: Path, to: Path) -> None:
@@ -45,28 +52,26 @@ def pod(artifact: Path, to: Path) -> None:
     warm._copy([SimpleNamespace(directory=artifact)], to)  # type: ignore[list-item]
 
 
-def test_a_pods_copy_is_whole_for_triton_and_the_artifact_stays_as_it_is(
-    tmp_path: Path, manager: Callable[[Path], Any]
-) -> None:
+def test_a_pods_copy_is_whole_for_triton_and_the_artifact_stays_as_it_is(tmp_path: Path) -> None:
     job, artifact, work = tmp_path / "job", tmp_path / "artifact", tmp_path / "work" / "inductor"
-    compiled(manager(job / "triton"))
+    triton(job / "triton", *FILES)
     shutil.copytree(job, artifact / "caches")
     shutil.rmtree(job)
     before = files(artifact)
     pod(artifact, work)
     assert files(artifact) == before
     shutil.rmtree(artifact)
-    there = manager(work / "triton").get_group("add.json")
+    there = triton(work / "triton")
     folder = work / "triton" / KEY
-    assert there == {name: str(folder / name) for name in ("add.cubin", "add.ptx", "add.json")}
+    assert there == {name: str(folder / name) for name in FILES}
     assert {name: files(folder)[name] for name in there} == {name: name.encode() for name in there}
 
 
-def test_a_copy_that_is_not_renamed_names_itself(tmp_path: Path, manager: Callable[[Path], Any]) -> None:
-    compiled(manager(tmp_path / "former" / "triton" / "0"))
+def test_a_copy_that_is_not_renamed_names_itself(tmp_path: Path) -> None:
+    triton(tmp_path / "former" / "triton" / "0", *FILES)
     copy_caches(tmp_path / "former", tmp_path / "here", final=tmp_path / "here")
     shutil.rmtree(tmp_path / "former")
-    there = manager(tmp_path / "here" / "triton" / "0").get_group("add.json")
+    there = triton(tmp_path / "here" / "triton" / "0")
     assert there["add.cubin"] == str(tmp_path / "here" / "triton" / "0" / KEY / "add.cubin")
 
 
