@@ -138,10 +138,11 @@ def test_a_rejected_target(serving, rejected, net, text, fallbacks, outcome):
 
 
 @torch.no_grad()
-def test_caches_come_before_what_is_done_with_a_miss(serving, pod, trap_described, net, monkeypatch):
+def test_caches_come_before_what_is_done_with_a_miss(serving, pod, trap_described, net, monkeypatch, tmp_path):
     from preheat_runtime import warm
 
     monkeypatch.setattr(warm, "prepare", lambda *_: None)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "caches"))
     pod.write((trap_described, pod.entry(trap_described, tier="caches")))
     compiled = serving("onMiss=Fail")
     compiled(net)(torch.randn(4, 16))
