@@ -47,7 +47,7 @@ def _find(environ: Mapping[str, str]) -> str | None:
         return None
     work = environ.get(ENV_WORK_DIR)
     ours = _made(Path(work)) if work else f"{ENV_WORK_DIR} is not set"
-    named = CACHE_VARIABLE in environ and not is_torchs_own(environ[CACHE_VARIABLE])
+    named = CACHE_VARIABLE in environ and not _is_free_to_choose(environ[CACHE_VARIABLE])
     if not work or ours is not None:
         return None if named and temporary is not None else f"{NO_ROOM}: {against}; {ours}"
     if not named:
@@ -95,6 +95,12 @@ def is_torchs_own(folder: str) -> bool:
     path = Path(folder)
     of_triton = path.parent if path.name.isdecimal() else path
     return any(path == place or of_triton == place / _TRITONS for place in places)
+
+
+def _is_free_to_choose(folder: str) -> bool:
+    """Whether another cache folder would do as well: nobody asked for this one, nor has `warm` filled it."""
+    work = os.environ.get(ENV_WORK_DIR)
+    return is_torchs_own(folder) and not (work and Path(folder) == filled(Path(work))[CACHE_VARIABLE])
 
 
 def filled(work: Path) -> dict[str, Path]:

@@ -108,6 +108,15 @@ def test_a_cache_folder_of_the_user_s_own_is_kept(pod: Pod, monkeypatch: pytest.
     assert os.environ[CACHE] == "/mine"
 
 
+def test_the_pod_s_copy_of_an_artifact_s_caches_is_kept(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was chosen by us, but what it holds is found in no other folder."""
+    monkeypatch.setenv(CACHE, str(pod.work / "inductor"))
+    pod.mounted(pod.tmp, os.ST_NOEXEC)
+    assert pod.find() is None
+    assert os.environ[CACHE] == str(pod.work / "inductor")
+    assert room.is_torchs_own(os.environ[CACHE])
+
+
 def test_inductor_s_default_is_nobody_s_own(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
     default = str(pod.tmp / "torchinductor_somebody")
     utils = types.SimpleNamespace(default_cache_dir=lambda: default)
