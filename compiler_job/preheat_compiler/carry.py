@@ -2,8 +2,8 @@
 
 Why it exists: new weights are the most frequent change of a model, and code does not depend on them. So where the
 toolkit laid a former revision beside the request, its artifact is tried with the new weights, by the same comparisons
-and measurements as one that was just built, and only the building is left out, and the proof with
-other weights, which the very same bytes have stood. Whatever is in doubt is built.
+and measurements as one that was just built. Left out are the building, and the proof with other weights, which the very
+same bytes have stood. Whatever is in doubt is built.
 """
 
 from __future__ import annotations

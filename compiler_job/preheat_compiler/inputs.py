@@ -193,8 +193,9 @@ def unserved(asked: Bucket, served: Bucket) -> str:
 
 
 def build_call(bucket: Bucket, sizes: Sizes, *, seed: int, device: str = "cpu") -> Call:
-    """One call of the bucket, on `device` but for what `exampleInputs` has put on a GPU itself; the same seed gives the same values in every process.
+    """One call of the bucket on `device`; the same seed gives the same values in every process.
 
+    Where `exampleInputs` has put one of its tensors on a GPU itself, all stay where they are.
     Floats are normal unless low and high are given (then uniform); integers are uniform in low (default 0) to high
     (default 2), high excluded; bools are even. Raises TargetError(InputsRefused) for a dtype that torch lacks, and for
     an `exampleInputs` that fails or gives something else than arguments.

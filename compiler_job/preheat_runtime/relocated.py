@@ -14,9 +14,9 @@ _BEGINS, _ENDS, _FILES = "__grp__", ".json", "child_paths"
 
 
 def copy_caches(source: Path, target: Path, *, final: Path) -> None:
-    """Copy the folder `source` into `target`, which may be there and will be renamed to `final`; the files of `source` stay as they are.
+    """Copy the folder `source` into `target`, which may be there, and will be renamed to `final`.
 
-    Raises OSError.
+    The files of `source` stay as they are. Raises OSError.
     """
 
     def copy(file: str, to: str) -> None:

@@ -2,7 +2,8 @@
 
 Why it exists: a pod that starts cold because its torch is one patch release too new looks like any slow pod. The line
 names the outcome and the reason in words, so that `kubectl logs` is enough. It never holds weights, and of inputs only
-shapes, dtypes, and a number that differs from a compiled one. Where the installation counts how pods are served, the same is sent there without the words (`sending`).
+shapes, dtypes, and a number that differs from a compiled one. Where the installation counts how pods are served, the same is
+sent there without the words (`sending`).
 """
 
 from __future__ import annotations

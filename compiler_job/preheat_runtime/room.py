@@ -32,7 +32,8 @@ def find(environ: Mapping[str, str], *, triton: bool = False) -> str | None:
     """Set the process up so that torch can compile; why there is no place for it, in words, or None.
 
     Where torch's own place will not do, sets TORCHINDUCTOR_CACHE_DIR, unless the user has, and where there is no folder for
-    temporary files at all, TMPDIR; for the whole process. `triton`: it compiles for a GPU, so TRITON_CACHE_DIR as well. Never raises.
+    temporary files at all, TMPDIR; for the whole process. `triton`: it compiles for a GPU, so TRITON_CACHE_DIR as well.
+    Never raises.
     """
     against = _find(environ)
     if against is None and triton:
