@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_THREAD = threading.local()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Threads:
     """Of the calling thread. Call `get` before anything is set: a new thread's first look gives it torch's own count."""
 
     get: Callable[[], int]
+    """`own`, which may raise RuntimeError."""
     set_openmp: Callable[[int], object]
     bound: bool
     """Whether OpenMP binds threads to processors: it gives the few threads of each caller the same ones, the first."""
@@ -37,9 +42,25 @@ class Threads:
         return self.set_mkl(count) if self.set_mkl is not None else 0
 
 
+def own() -> int:
+    """torch's count for the calling thread.
+
+    A process that is forked after `torch.set_num_threads` sets up its own pool at the first look of its first new thread, without a lock
+    (ATen/ParallelOpenMP.cpp and caffe2's pthreadpool, torch 2.13 to 2.15), and to another new thread that looks meanwhile there is none.
+    `torch.get_num_threads` passes no error on: it would end the process. So a thread's first look is one that raises RuntimeError.
+    """
+    if not hasattr(_THREAD, "looked"):
+        torch.__config__.parallel_info()
+        _THREAD.looked = True
+    return torch.get_num_threads()
+
+
 @functools.lru_cache(maxsize=1)
 def find() -> Threads | None:
-    """Those of the libraries that this process uses; None without OpenMP, and where torch does not obey what is set."""
+    """Those of the libraries that this process uses; None without OpenMP, and where torch does not obey what is set.
+
+    Raises RuntimeError where `own` does; then nothing is remembered.
+    """
     try:
         # Not CDLL, which gives the interpreter's lock away and has to wait for it at each call.
         library = ctypes.PyDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
@@ -53,7 +74,7 @@ def find() -> Threads | None:
     if not _obeys(set_openmp):
         return None
     return Threads(
-        get=torch.get_num_threads,
+        get=own,
         set_openmp=set_openmp,
         bound=binding() != 0,
         set_mkl=getattr(library, "MKL_Set_Num_Threads_Local", None),
@@ -62,9 +83,9 @@ def find() -> Threads | None:
 
 def _obeys(set_openmp: Callable[[int], object]) -> bool:
     """Whether it is the one that torch asks; the calling thread keeps its number."""
-    own = torch.get_num_threads()
+    before = own()
     try:
-        set_openmp(own + 1)
-        return bool(torch.get_num_threads() == own + 1)
+        set_openmp(before + 1)
+        return own() == before + 1
     finally:
-        set_openmp(own)
+        set_openmp(before)

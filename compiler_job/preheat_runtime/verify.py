@@ -108,6 +108,10 @@ class Verifier:
             finally:
                 call.forget()
 
+        # In a forked child, operators of two threads that are the first of both may raise (threads.own says why). So the caller's thread,
+        # which may have run nothing but the package, looks at torch's threads before the check's does.
+        with contextlib.suppress(RuntimeError):
+            torch.__config__.parallel_info()
         with self._lock:
             thread = None if stop.is_set() else threading.Thread(target=body, name="preheat-check", daemon=True)
             self._thread = _nothing if thread is None else weakref.ref(thread)  # which threading holds while it runs
@@ -295,6 +299,8 @@ def _be_modest() -> None:
             os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + _NICE))
     from . import threads
 
-    if (setting := threads.find()) is not None:
-        setting.get()
-        setting.set(1)
+    # Where another thread sets up those of a forked child just now, this check takes as many as torch has.
+    with contextlib.suppress(RuntimeError):
+        if (setting := threads.find()) is not None:
+            setting.get()
+            setting.set(1)

@@ -69,12 +69,24 @@ class Watched:
             ]  # fmt: skip
             return pods if len(pods) == len(right) == count else None
 
-        found: list[dict[str, Any]] = kit.wait_for(
-            f"{count} pods of {self.app} that serve {outcome}", probe, timeout=timeout, every=EVERY_SECONDS
-        )
+        try:
+            found: list[dict[str, Any]] = kit.wait_for(
+                f"{count} pods of {self.app} that serve {outcome}", probe, timeout=timeout, every=EVERY_SECONDS
+            )
+        except kit.NotInTimeError as error:
+            raise kit.NotInTimeError(f"{error}; {self.now()}") from error
         if outcome == "hot" and self.hot_seconds is None:
             self.hot_seconds = time.monotonic() - self.begun
         return found
+
+    def now(self) -> str:
+        """What a person would look at who asks why nothing goes on."""
+        pods = [
+            (p["metadata"]["name"], p["status"].get("phase"), p["spec"].get("schedulingGates"), p["metadata"].get("annotations"),
+             p["spec"]["containers"][0]["image"], kit.is_ready(p))
+            for p in self.kube.list("pods", f"app={self.app}")
+        ]  # fmt: skip
+        return f"pods: {pods}; reasons: {self.reasons}; status: {(self.kube.get('compiledmodel', 'tiny') or {}).get('status')}"
 
     def wait_reason(self, reason: str, *, timeout: float = 300) -> None:
         """Wait until a condition gives this reason."""

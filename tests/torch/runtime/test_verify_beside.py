@@ -34,6 +34,27 @@ def test_after_leaves_the_threads_that_serve_alone(serving, net, monkeypatch):
     assert (torch.get_num_threads(), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())) == (2, own)
 
 
+def test_a_thread_that_was_served_the_package_alone_looks_at_torchs_threads_before_the_check_does(
+    serving, net, monkeypatch
+):
+    """In a forked child the first two looks at once raise in one of the two, which would be an operator of the user's."""
+    compiled = serving()
+    looked, own = [], torch.__config__.parallel_info
+
+    def look():
+        looked.append(threading.current_thread().name)
+        return own()
+
+    served, x = compiled(net), torch.randn(4, 16)
+    monkeypatch.setattr(torch.__config__, "parallel_info", look)
+    user = threading.Thread(target=torch.no_grad()(lambda: served(x)), name="user")
+    user.start()
+    user.join()
+    compiled.wait()
+    assert looked[0] == "user"
+    assert "preheat-check" in looked
+
+
 def threads_call(served, x, count):
     answers, begin = [], threading.Barrier(count)
 

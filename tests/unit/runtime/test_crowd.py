@@ -296,6 +296,51 @@ def test_torchs_own_threads_are_set_for_the_call_and_back(eight: Callable[[], tu
     assert other == [(2, 2), (8, 8)]
 
 
+CHILDREN = """
+import collections, os, random, sys, threading, time
+import torch
+from preheat_runtime import threads
+
+torch.set_num_threads(8)
+x = torch.ones(400, 400)
+began = collections.Counter()
+
+def operator():
+    begin.wait()
+    try:
+        x.add(1)
+    except RuntimeError as error:
+        assert "Invalid thread pool!" in str(error)
+
+def look():
+    begin.wait()
+    time.sleep(random.uniform(0, 0.0006))
+    try:
+        assert threads.find() is None or threads.find().get() == 8
+    except RuntimeError as error:
+        assert "Invalid thread pool!" in str(error)
+
+for _ in range(int(sys.argv[1])):
+    child = os.fork()
+    if not child:
+        begin = threading.Barrier(4)
+        started = [threading.Thread(target=call) for call in (operator, look) * 2]
+        for thread in started:
+            thread.start()
+        for thread in started:
+            thread.join()
+        os._exit(0)
+    began[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])] += 1
+print(dict(began))
+"""
+
+
+def test_looking_at_torchs_threads_does_not_end_a_forked_child() -> None:
+    """torch.get_num_threads itself does, in some 4 of 100: while another thread's first operator sets up the child's pool."""
+    done = subprocess.run([sys.executable, "-c", CHILDREN, "150"], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "{0: 150}", done.stderr[-2000:]
+
+
 def test_this_processs_own_asks_torch_and_the_container() -> None:
     assert CROWD._find() == threads.find()
     assert CROWD._count() == processors()
