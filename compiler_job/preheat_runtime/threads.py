@@ -52,7 +52,7 @@ def own() -> int:
     if not hasattr(_THREAD, "looked"):
         torch.__config__.parallel_info()
         _THREAD.looked = True
-    return torch.get_num_threads()
+    return int(torch.get_num_threads())
 
 
 @functools.lru_cache(maxsize=1)
