@@ -20,7 +20,7 @@ from .records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
+#: `looked`, once the thread has its count.
 _THREAD = threading.local()
 
 

@@ -110,8 +110,10 @@ class Verifier:
 
         # In a forked child, operators of two threads that are the first of both may raise (threads.own says why). So the caller's thread,
         # which may have run nothing but the package, looks at torch's threads before the check's does.
-        with contextlib.suppress(RuntimeError):
+        try:
             torch.__config__.parallel_info()
+        except RuntimeError as error:
+            let_through(error)
         with self._lock:
             thread = None if stop.is_set() else threading.Thread(target=body, name="preheat-check", daemon=True)
             self._thread = _nothing if thread is None else weakref.ref(thread)  # which threading holds while it runs
