@@ -301,9 +301,14 @@ import collections, os, random, sys, threading, time
 import torch
 from preheat_runtime import threads
 
+def failed(of):
+    threading.__excepthook__(of)
+    os._exit(1)
+
+threading.excepthook = failed
 torch.set_num_threads(8)
 x = torch.ones(400, 400)
-began = collections.Counter()
+ended = collections.Counter()
 
 def operator():
     begin.wait()
@@ -330,8 +335,8 @@ for _ in range(int(sys.argv[1])):
         for thread in started:
             thread.join()
         os._exit(0)
-    began[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])] += 1
-print(dict(began))
+    ended[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])] += 1
+print(dict(ended))
 """
 
 
