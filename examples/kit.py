@@ -169,8 +169,14 @@ def compile_log_line(kube: Kube, name: str) -> str:
 
 
 def running_pods(kube: Kube, app: str) -> list[dict[str, Any]]:
-    """Return the pods of an app that are not being deleted."""
-    return [p for p in kube.list("pods", f"app={app}") if "deletionTimestamp" not in p["metadata"]]
+    """Return the pods of an app that are not being deleted and have not ended.
+
+    One that the kubelet turned away (its node's GPUs, say, were there for the scheduler first) is replaced, and stays as Failed.
+    """
+    return [
+        p for p in kube.list("pods", f"app={app}")
+        if "deletionTimestamp" not in p["metadata"] and p.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+    ]  # fmt: skip
 
 
 def is_ready(pod: dict[str, Any]) -> bool:
