@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import reader
+import state
 import yaml
 
 if TYPE_CHECKING:
@@ -71,15 +72,21 @@ class Kube:
         self.run("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
 
 
-def wait_for(what: str, probe: Callable[[], Any], *, timeout: float, every: float = 0.5) -> Any:
-    """Call `probe` until it answers something true; raises NotInTimeError after `timeout` seconds."""
+def wait_for(
+    what: str, probe: Callable[[], Any], *, timeout: float, every: float = 0.5, within: Kube | None = None
+) -> Any:
+    """Call `probe` until it answers something true; raises NotInTimeError after `timeout` seconds.
+
+    The error says what there was in the namespace of `within`.
+    """
     end = time.monotonic() + timeout
     while True:
         answer = probe()
         if answer:
             return answer
         if time.monotonic() > end:
-            raise NotInTimeError(f"{what}: not within {timeout:.0f} s (last seen: {answer!r})")
+            there = "" if within is None else f"\n{state.of(within)}"
+            raise NotInTimeError(f"{what}: not within {timeout:.0f} s (last seen: {answer!r}){there}")
         time.sleep(every)
 
 
@@ -157,7 +164,7 @@ def wait_ready_model(
             raise RuntimeError(f"{name}: {json.dumps(model['status'], indent=1)}")
         return None
 
-    return wait_for(f"a ready revision of {name}", probe, timeout=timeout, every=2)
+    return wait_for(f"a ready revision of {name}", probe, timeout=timeout, every=2, within=kube)
 
 
 def compile_log_line(kube: Kube, name: str) -> str:
@@ -193,14 +200,14 @@ def wait_ready_pod(kube: Kube, app: str, *, timeout: float = 600, image: str = "
             return pods[0]
         return None
 
-    return wait_for(f"a ready pod of {app}", probe, timeout=timeout)
+    return wait_for(f"a ready pod of {app}", probe, timeout=timeout, within=kube)
 
 
 def scale(kube: Kube, app: str, replicas: int, *, wait: bool = True) -> None:
     """Scale a Deployment, and for 0 wait until its pods are gone, unless told not to."""
     kube.run("scale", "deployment", app, f"--replicas={replicas}")
     if replicas == 0 and wait:
-        wait_for(f"no pods of {app}", lambda: not kube.list("pods", f"app={app}"), timeout=120)
+        wait_for(f"no pods of {app}", lambda: not kube.list("pods", f"app={app}"), timeout=120, within=kube)
 
 
 # --- asking ---

@@ -81,7 +81,10 @@ def test_a_hot_pod_is_counted_and_explained(world: World, ready: kit.Kube) -> No
     with deployed(world, ready, "counted", env=QUICK) as pod:
         name = pod["metadata"]["name"]
         kit.wait_for(
-            "the report", lambda: counted(world, ready, "preheat_first_answers_total", **hot) == before + 1, timeout=300
+            "the report",
+            lambda: counted(world, ready, "preheat_first_answers_total", **hot) == before + 1,
+            timeout=300,
+            within=ready,
         )
         assert counted(world, ready, "preheat_first_answer_seconds_count", model="tiny", outcome="hot") >= 1
         assert counted(world, ready, "preheat_artifact_bytes", model="tiny", outcome="hot") > 1000
@@ -99,7 +102,10 @@ def test_a_hot_pod_is_counted_and_explained(world: World, ready: kit.Kube) -> No
                 kit.post(f"{url}/run", rows(2))
         shape = {"model": "tiny", "shape": "float32[2,64]"}
         kit.wait_for(
-            "the count", lambda: counted(world, ready, "preheat_uncovered_calls_total", **shape) >= 1, timeout=300
+            "the count",
+            lambda: counted(world, ready, "preheat_uncovered_calls_total", **shape) >= 1,
+            timeout=300,
+            within=ready,
         )
         later = next(note for note in why(ready, name)["notes"] if "a later call" in note)
         assert "(2, 64)" in later
@@ -156,7 +162,10 @@ def server_down(world: World) -> Iterator[None]:
     name = world.installed.server
     world.admin.run("scale", "deployment", name, "--replicas=0")
     kit.wait_for(
-        "the server to go", lambda: not world.admin.list("pods", "app.kubernetes.io/component=server"), timeout=300
+        "the server to go",
+        lambda: not world.admin.list("pods", "app.kubernetes.io/component=server"),
+        timeout=300,
+        within=world.admin,
     )
     try:
         yield
@@ -204,4 +213,5 @@ def test_why_of_a_pod_that_got_nothing(world: World, ready: kit.Kube) -> None:
             "the report",
             lambda: counted(world, ready, "preheat_first_answers_total", **nothing) == before + 1,
             timeout=300,
+            within=ready,
         )

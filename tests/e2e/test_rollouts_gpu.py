@@ -71,7 +71,7 @@ def test_16c_no_gpu_is_free_and_none_becomes_free(world: World, kube: kit.Kube) 
         seen.wait_reason("NoCapacity")
         kit.wait_for(
             "the pod to be let go on",
-            lambda: not gated(kube.get("pod", waiting["metadata"]["name"]) or {"spec": {}}), timeout=300,
+            lambda: not gated(kube.get("pod", waiting["metadata"]["name"]) or {"spec": {}}), timeout=300, within=kube,
         )  # fmt: skip
         assert no_active_job(kube), "its Job does not stand in the way"
         world.lab.node.set_extended_resource(GPU, 3)

@@ -53,6 +53,7 @@ def given_back(world: World, kube: kit.Kube, image: str) -> Iterator[None]:
             "the index to have it again",
             lambda: (i := kube.get("compiledmodelindex", "preheat")) and digest in i["models"],
             timeout=300,
+            within=kube,
         )
 
 
@@ -89,6 +90,7 @@ def test_two_pods_that_answer_wrong_take_the_revision_back_and_the_next_starts_w
                 "the index",
                 lambda: (i := kube.get("compiledmodelindex", "preheat")) and digest not in i["models"] and i,
                 timeout=300,
+                within=kube,
             )
             assert "\ntiny " in index["models"]
             kube.apply(kit.deployment("tiny", image, name="next", label="tiny", env={"COMPILE": "0"}))
@@ -101,7 +103,9 @@ def test_two_pods_that_answer_wrong_take_the_revision_back_and_the_next_starts_w
             assert jobs_ever(kube) == before, "nothing is compiled again by itself"
         finally:
             kube.run("delete", "deployment", "wrong", "next", "--ignore-not-found")
-            kit.wait_for("the pods to go", lambda: not kube.list("pods", "preheat.dev/model=tiny"), timeout=300)
+            kit.wait_for(
+                "the pods to go", lambda: not kube.list("pods", "preheat.dev/model=tiny"), timeout=300, within=kube
+            )
     kube.apply(kit.deployment("tiny", image, name="after", label="tiny"))
     assert kit.measure(kube, "tiny", kit.wait_ready_pod(kube, "after"), calls=5).outcome == "hot"
     kube.run("delete", "deployment", "after")
@@ -128,10 +132,14 @@ def test_two_pods_that_crash_take_it_back_as_well_without_a_report(world: World,
                 "two ready pods",
                 lambda: len(found := [p for p in kit.running_pods(kube, "crashes") if kit.is_ready(p)]) == 2 and found,
                 timeout=300,
+                within=ready,
             )
             crash(kube, pods[0]["metadata"]["name"])
             kit.wait_for(
-                "one to be counted", lambda: revision(kube, image).get("served", {}).get("crashed") == 1, timeout=300
+                "one to be counted",
+                lambda: revision(kube, image).get("served", {}).get("crashed") == 1,
+                timeout=300,
+                within=kube,
             )
             assert revision(kube, image)["state"] == "Ready", "one is not enough"
             crash(kube, pods[1]["metadata"]["name"])
@@ -143,4 +151,6 @@ def test_two_pods_that_crash_take_it_back_as_well_without_a_report(world: World,
                 assert "preheat.dev/served" not in pod["metadata"]["annotations"]
         finally:
             kube.run("delete", "deployment", "crashes", "--ignore-not-found")
-            kit.wait_for("the pods to go", lambda: not kube.list("pods", "preheat.dev/model=tiny"), timeout=300)
+            kit.wait_for(
+                "the pods to go", lambda: not kube.list("pods", "preheat.dev/model=tiny"), timeout=300, within=kube
+            )

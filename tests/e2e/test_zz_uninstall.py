@@ -29,7 +29,10 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
     # One model is ready, and the Job of another is running, with a pod that waits for it, when everything goes.
     kube.apply(kit.compiled_model("tiny", keepIf={"minSpeedup": "0"}, rollout={"whenMissing": "Wait"}))
     kit.wait_for(
-        "the index", lambda: "Wait" in (kube.get("compiledmodelindex", "preheat") or {}).get("models", ""), timeout=300
+        "the index",
+        lambda: "Wait" in (kube.get("compiledmodelindex", "preheat") or {}).get("models", ""),
+        timeout=300,
+        within=kube,
     )
     kube.apply(kit.deployment("tiny", image, label="tiny", env=EAGER))
     waiting = wait_gated(kube, "tiny", image)
@@ -39,12 +42,16 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
             p for p in kube.list("pods", "preheat.dev/compiledmodel") if p["status"]["phase"] in ("Pending", "Running")
         ],
         timeout=300,
+        within=kube,
     )
     world.uninstall()
     try:
         for each in (ready, kube):
             gone = kit.wait_for(
-                "no compile pods", lambda each=each: not each.list("pods", "preheat.dev/compiledmodel"), timeout=300
+                "no compile pods",
+                lambda each=each: not each.list("pods", "preheat.dev/compiledmodel"),
+                timeout=300,
+                within=each,
             )
             assert gone
             assert not each.list("jobs")
@@ -68,7 +75,10 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
     jobs = jobs_ever(ready)
     kit.scale(ready, "tiny", 0)
     kit.wait_for(
-        "the index", lambda: "|" in (ready.get("compiledmodelindex", "preheat") or {}).get("models", ""), timeout=300
+        "the index",
+        lambda: "|" in (ready.get("compiledmodelindex", "preheat") or {}).get("models", ""),
+        timeout=300,
+        within=ready,
     )
     kit.scale(ready, "tiny", 1)
     assert kit.measure(ready, "tiny", kit.wait_ready_pod(ready, "tiny"), calls=5).outcome == "hot"

@@ -69,24 +69,13 @@ class Watched:
             ]  # fmt: skip
             return pods if len(pods) == len(right) == count else None
 
-        try:
-            found: list[dict[str, Any]] = kit.wait_for(
-                f"{count} pods of {self.app} that serve {outcome}", probe, timeout=timeout, every=EVERY_SECONDS
-            )
-        except kit.NotInTimeError as error:
-            raise kit.NotInTimeError(f"{error}; {self.now()}") from error
+        found: list[dict[str, Any]] = kit.wait_for(
+            f"{count} pods of {self.app} that serve {outcome}", probe, timeout=timeout, every=EVERY_SECONDS,
+            within=self.kube,
+        )  # fmt: skip
         if outcome == "hot" and self.hot_seconds is None:
             self.hot_seconds = time.monotonic() - self.begun
         return found
-
-    def now(self) -> str:
-        """What a person would look at who asks why nothing goes on."""
-        pods = [
-            (p["metadata"]["name"], p["status"].get("phase"), p["spec"].get("schedulingGates"), p["metadata"].get("annotations"),
-             p["spec"]["containers"][0]["image"], kit.is_ready(p))
-            for p in self.kube.list("pods", f"app={self.app}")
-        ]  # fmt: skip
-        return f"pods: {pods}; reasons: {self.reasons}; status: {(self.kube.get('compiledmodel', 'tiny') or {}).get('status')}"
 
     def wait_reason(self, reason: str, *, timeout: float = 300) -> None:
         """Wait until a condition gives this reason."""
@@ -95,7 +84,7 @@ class Watched:
             self.look()
             return any(reason in seen for seen in self.reasons)
 
-        kit.wait_for(f"the reason {reason}", probe, timeout=timeout, every=EVERY_SECONDS)
+        kit.wait_for(f"the reason {reason}", probe, timeout=timeout, every=EVERY_SECONDS, within=self.kube)
 
     def look(self) -> None:
         """Remember what is there now."""
