@@ -139,7 +139,9 @@ def report(results: dict[str, Any]) -> str:
             )
     lines += ["", f"Target: total hot ÷ eager ≤ {TARGET}. {'Met.' if results['met'] else 'MISSED.'}", ""]
     slower = [f"- {model}: {words}." for model, found in results["models"].items() if (words := slower_code(found))]
-    return "\n".join([*lines, *slower, *([""] if slower else [])])
+    if slower:
+        lines += [*slower, ""]
+    return "\n".join(lines)
 
 
 def slower_code(found: dict[str, Any]) -> str:
