@@ -2,7 +2,8 @@
 
 Why it exists: most of what the tests of compiling take is compiling, again and again from the same code, model and machine.
 What came of it is looked at by every run; it is made anew when an input changes, when a test that used it fails, and by
-`make soak` (PREHEAT_FRESH=1), which looks whether it still comes out so.
+`make soak` (PREHEAT_FRESH=1), which looks whether it still comes out so. It never lies where it was made, in the run that
+made it neither: a test that holds there alone would fail in the next run, and not before.
 """
 
 from __future__ import annotations
@@ -48,14 +49,15 @@ _offered: dict[Path, Path] = {}
 _used: set[Path] = set()
 
 
-def made(folder: Path, make: Callable[[], str], *what: str, inputs: tuple[str, ...] = ("compiler_job",)) -> str:
+def made(folder: Path, make: Callable[[Path], str], *what: str, inputs: tuple[str, ...] = ("compiler_job",)) -> str:
     """Fill `folder` by `make`, or with what that made before of the same; returns what `make` returned.
 
+    `make` is called with the folder to fill: one beside `folder` that has what was in it, and takes its place afterwards.
     `what` tells this one from others; `inputs` are the files and folders of the checkout that it comes from, beside
     Python, its packages, the compiler, the CPU and the environment.
     """
     if os.environ.get("PREHEAT_FRESH") == "1":
-        return make()
+        return _make_beside(folder, make)
     parts = [tree_key(REPOSITORY, inputs), _surroundings(), *(f"\0{each}" for each in what)]
     entry = _root() / key_of(*parts)
     if (entry / _SAID).exists():
@@ -63,7 +65,7 @@ def made(folder: Path, make: Callable[[], str], *what: str, inputs: tuple[str, .
         entry.touch()
         shutil.copytree(entry / _FILES, folder, dirs_exist_ok=True, symlinks=True)
         return (entry / _SAID).read_text()
-    said = make()
+    said = _make_beside(folder, make)
     _no_place_of_this_checkout(folder, said)
     pending = _root() / f".new-{os.getpid()}-{len(_offered)}"
     shutil.rmtree(pending, ignore_errors=True)
@@ -72,6 +74,18 @@ def made(folder: Path, make: Callable[[], str], *what: str, inputs: tuple[str, .
     (pending / _SAID).write_text(said)
     _offered[entry] = pending
     return said
+
+
+def _make_beside(folder: Path, make: Callable[[Path], str]) -> str:
+    place = folder.with_name(f"{folder.name}-made")
+    if folder.exists():
+        folder.rename(place)
+    else:
+        place.mkdir(parents=True)
+    try:
+        return make(place)
+    finally:
+        place.rename(folder)
 
 
 def _no_place_of_this_checkout(folder: Path, said: str) -> None:

@@ -27,12 +27,12 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def get(folder: Path, runs: list[str], *what: str, inputs: tuple[str, ...] = ("pyproject.toml",)) -> str:
     """What a maker says, in a folder with a program in it; it notes its runs."""
 
-    def make() -> str:
+    def make(place: Path) -> str:
         runs.append(folder.name)
-        (folder / "bin").mkdir(parents=True)
-        (folder / "bin" / "tool").write_text("x" * len(runs))
-        (folder / "bin" / "tool").chmod(0o755)
-        return f"made in {folder.name}"
+        (place / "bin").mkdir()
+        (place / "bin" / "tool").write_text("x" * len(runs))
+        (place / "bin" / "tool").chmod(0o755)
+        return f"made for {folder.name}"
 
     said = kept.made(folder, make, *what, inputs=inputs)
     assert os.access(folder / "bin" / "tool", os.X_OK)
@@ -40,10 +40,10 @@ def get(folder: Path, runs: list[str], *what: str, inputs: tuple[str, ...] = ("p
 
 
 def test_the_same_is_made_once_and_copied_from_then_on(runs: list[str], tmp_path: Path) -> None:
-    assert get(tmp_path / "one", runs, "a") == "made in one"
+    assert get(tmp_path / "one", runs, "a") == "made for one"
     (tmp_path / "one" / "bin" / "tool").write_text("changed by the test")
     kept.settle(passed=True)
-    assert get(tmp_path / "two", runs, "a") == "made in one"
+    assert get(tmp_path / "two", runs, "a") == "made for one"
     assert (tmp_path / "two" / "bin" / "tool").read_text() == "x"
     (tmp_path / "two" / "bin" / "tool").write_text("changed by this one too")
     get(tmp_path / "three", runs, "a")
@@ -66,6 +66,36 @@ def test_another_input_variable_or_file_is_another(
     assert runs == ["one", "two", "three", "four", "five"]
 
 
+@pytest.mark.parametrize("fresh", ["0", "1"])
+def test_what_was_made_never_lies_where_it_was_made(
+    runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: str
+) -> None:
+    """So a test that holds there alone fails at once, and not only where another run made it."""
+    monkeypatch.setenv("PREHEAT_FRESH", fresh)
+    folder = tmp_path / "one"
+    folder.mkdir()
+    (folder / "model.py").write_text("before")
+
+    def make(place: Path) -> str:
+        assert place != folder
+        assert not folder.exists()
+        assert (place / "model.py").read_text() == "before"
+        (place / "result").write_text(str(place))
+        return str(place)
+
+    said = kept.made(folder, make)
+    assert (folder / "result").read_text() == said
+    assert not os.path.lexists(said)
+
+    def fail(place: Path) -> str:
+        (place / "half").touch()
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        kept.made(folder, fail, "another")
+    assert {each.name for each in folder.iterdir()} == {"model.py", "result", "half"}, "what is there tells why"
+
+
 def test_a_changed_checkout_is_another(runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "REPOSITORY", tmp_path)
     (tmp_path / "code").mkdir()
@@ -77,16 +107,15 @@ def test_a_changed_checkout_is_another(runs: list[str], tmp_path: Path, monkeypa
 
 
 def test_what_names_the_place_of_the_checkout_is_refused(runs: list[str], tmp_path: Path) -> None:
-    def make() -> str:
+    def make(place: Path) -> str:
         runs.append("made")
-        (tmp_path / "one").mkdir(exist_ok=True)
-        (tmp_path / "one" / "result.json").write_text(f'{{"path": "{kept.REPOSITORY}/tests"}}')
+        (place / "result.json").write_text(f'{{"path": "{kept.REPOSITORY}/tests"}}')
         return ""
 
     with pytest.raises(AssertionError, match=r"one/result\.json: names .*; keep the checkout's place out"):
         kept.made(tmp_path / "one", make)
     with pytest.raises(AssertionError, match="what it said: names "):
-        kept.made(tmp_path / "two", lambda: f"wrote {kept.REPOSITORY}/tests")
+        kept.made(tmp_path / "two", lambda _: f"wrote {kept.REPOSITORY}/tests")
     kept.settle(passed=True)
     with pytest.raises(AssertionError):
         kept.made(tmp_path / "one", make)

@@ -96,18 +96,18 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[App, dict[str, A
     # Small models are not always faster on a busy machine; this test is about what is kept.
     document["spec"]["keepIf"] = {"minSpeedup": "0"}
     (folder / "compiledmodel.yaml").write_text(yaml.safe_dump(document))
-    app = App(folder)
 
-    def compile_it() -> str:
-        done = app.preheat(
+    def compile_it(place: Path) -> str:
+        done = App(place).preheat(
             "compile", "-f", "compiledmodel.yaml", "--store", "store", "--output", "json", "--python", sys.executable
         )
         assert done.returncode == 0, done.stderr
-        assert list((folder / "tmp").iterdir()) == [], "nothing is left of the compile but the store"
+        assert list((place / "tmp").iterdir()) == [], "nothing is left of the compile but the store"
         return done.stdout
 
     inputs = ("compiler_job", "operator", "tests/e2e/tiny", "tests/torch/cli")
-    return app, json.loads(kept.made(folder, compile_it, "cli", inputs=inputs))
+    said = json.loads(kept.made(folder, compile_it, "cli", inputs=inputs))
+    return App(folder), said
 
 
 def test_the_target_is_kept_with_its_figures(compiled: tuple[App, dict[str, Any]]) -> None:

@@ -38,7 +38,7 @@ def test_it_ends_as_it_must_with_right_numbers(architecture: Architecture, tmp_p
     ready, packages = prepared(architecture)
     folder = tmp_path / "job"
     said = kept.made(
-        folder, lambda: compile_architecture(ready, folder, packages).said, "architecture", repr(ready), str(packages),
+        folder, lambda place: compile_architecture(ready, place, packages).said, "architecture", repr(ready), str(packages),
         inputs=INPUTS,
     )  # fmt: skip
     job = compiled(ready, folder, said)

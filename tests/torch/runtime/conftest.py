@@ -206,13 +206,14 @@ def caches(tmp_path_factory):
     caches.mkdir(parents=True)
     net = load_nets("nets_of_the_job").trap()
     describe_target(net, ExampleCall(args=(torch.randn(4, 16),)), dynamic_shapes=None, out=folder, cpu_isa="X86_64_V3")
-    env = {**os.environ, **cache_environment(), "TORCHINDUCTOR_CACHE_DIR": str(caches), "PYTHONPATH": str(HERE)}
+    env = {**os.environ, **cache_environment(), "PYTHONPATH": str(HERE)}
     script = WARM.format(isa=isa_environment("X86_64_V3"), tag=cache_key_tag("X86_64_V3"))
 
-    def fill() -> str:
+    def fill(place: Path) -> str:
         return subprocess.run(
-            [sys.executable, "-c", script], env=env, check=True, timeout=300, capture_output=True, text=True
-        ).stderr
+            [sys.executable, "-c", script], env={**env, "TORCHINDUCTOR_CACHE_DIR": str(place)}, check=True, timeout=300,
+            capture_output=True, text=True,
+        ).stderr  # fmt: skip
 
     kept.made(caches, fill, script, inputs=INPUTS)
     return folder

@@ -139,9 +139,11 @@ def test_mobilenet_is_hot(pod, tmp_path_factory, cache):
     out = tmp_path_factory.mktemp("mobilenet")
     net = torchvision.models.mobilenet_v3_large().eval()
     call = ExampleCall(args=(torch.randn(1, 3, 224, 224),))
-    kept.made(
-        out, lambda: str(build_package(net, call, dynamic_shapes=None, out=out, cpu_isa="X86_64_V3")), "mobilenet"
-    )
+
+    def build(place):
+        return str(build_package(net, call, dynamic_shapes=None, out=place, cpu_isa="X86_64_V3"))
+
+    kept.made(out, build, "mobilenet")
     pod.write((out, pod.entry(out, bucket="one")))
     script = """
 import sys, time, torch, torchvision

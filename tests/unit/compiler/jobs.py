@@ -78,7 +78,31 @@ def compile_job(
     base: Path | None = None,
     **changes: Any,
 ) -> Job:
-    """Run the driver on the text of a model.py; `torch` and `changes` go into the request. What came of it before is taken from `kept`.
+    """Run the driver on what `lay_down` writes, in a folder that becomes `folder / "app"`, or take from `kept` what came of it before."""
+    toolkit, request = lay_down(folder, model, factory, *modules, torch=torch, base=base, **changes)
+
+    def run(app: Path) -> str:
+        return json.dumps(run_driver(toolkit, app))
+
+    code, said = json.loads(kept.made(folder / "app", run, "job", model, request, inputs=INPUTS))
+    return Job(folder=folder, code=code, said=said)
+
+
+def run_driver(toolkit: Path, app: Path) -> tuple[int, str]:
+    """The driver's exit code and everything it said, where a secret is set."""
+    return toolkits.run(toolkit, app, HF_TOKEN="hf_verysecret")
+
+
+def lay_down(
+    folder: Path,
+    model: str,
+    factory: str,
+    *modules: dict[str, Any],
+    torch: dict[str, Any] | None = None,
+    base: Path | None = None,
+    **changes: Any,
+) -> tuple[Path, str]:
+    """A toolkit and, in `folder / "app"`, a model.py and a request with `torch` and `changes`; returns the toolkit and the request.
 
     `base` is the folder of an earlier revision, as `former` makes it.
     """
@@ -90,14 +114,9 @@ def compile_job(
     (app / "model.py").write_text(model)
     raw = requests.make(torch={"factory": factory, "modules": list(modules), **(torch or {})}, **changes)
     raw["targets"] = [{"module": each["name"], "bucket": b["name"]} for each in modules for b in each["buckets"]]
-    (app / "request.json").write_text(json.dumps(raw))
-    toolkit = toolkits.make(folder / "toolkit")
-
-    def run() -> str:
-        return json.dumps(toolkits.run(toolkit, app, HF_TOKEN="hf_verysecret"))
-
-    code, said = json.loads(kept.made(app, run, "job", model, json.dumps(raw), inputs=INPUTS))
-    return Job(folder=folder, code=code, said=said)
+    request = json.dumps(raw)
+    (app / "request.json").write_text(request)
+    return toolkits.make(folder / "toolkit"), request
 
 
 def former(job: Job, module: str, bucket: str, folder: Path) -> Path:
