@@ -71,23 +71,19 @@ class Kube:
         text = yaml.safe_dump_all(objects)
         self.run("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
 
+    def wait_for(self, what: str, probe: Callable[[], Any], *, timeout: float, every: float = 0.5) -> Any:
+        """Call `probe` until it answers something true; raises NotInTimeError after `timeout` seconds.
 
-def wait_for(
-    what: str, probe: Callable[[], Any], *, timeout: float, every: float = 0.5, within: Kube | None = None
-) -> Any:
-    """Call `probe` until it answers something true; raises NotInTimeError after `timeout` seconds.
-
-    The error says what there was in the namespace of `within`.
-    """
-    end = time.monotonic() + timeout
-    while True:
-        answer = probe()
-        if answer:
-            return answer
-        if time.monotonic() > end:
-            there = "" if within is None else f"\n{state.of(within)}"
-            raise NotInTimeError(f"{what}: not within {timeout:.0f} s (last seen: {answer!r}){there}")
-        time.sleep(every)
+        The error says what there was in the namespace.
+        """
+        end = time.monotonic() + timeout
+        while True:
+            answer = probe()
+            if answer:
+                return answer
+            if time.monotonic() > end:
+                raise NotInTimeError(f"{what}: not within {timeout:.0f} s (last seen: {answer!r})\n{state.of(self)}")
+            time.sleep(every)
 
 
 # --- the examples' objects ---
@@ -164,7 +160,7 @@ def wait_ready_model(
             raise RuntimeError(f"{name}: {json.dumps(model['status'], indent=1)}")
         return None
 
-    return wait_for(f"a ready revision of {name}", probe, timeout=timeout, every=2, within=kube)
+    return kube.wait_for(f"a ready revision of {name}", probe, timeout=timeout, every=2)
 
 
 def compile_log_line(kube: Kube, name: str) -> str:
@@ -200,14 +196,14 @@ def wait_ready_pod(kube: Kube, app: str, *, timeout: float = 600, image: str = "
             return pods[0]
         return None
 
-    return wait_for(f"a ready pod of {app}", probe, timeout=timeout, within=kube)
+    return kube.wait_for(f"a ready pod of {app}", probe, timeout=timeout)
 
 
 def scale(kube: Kube, app: str, replicas: int, *, wait: bool = True) -> None:
     """Scale a Deployment, and for 0 wait until its pods are gone, unless told not to."""
     kube.run("scale", "deployment", app, f"--replicas={replicas}")
     if replicas == 0 and wait:
-        wait_for(f"no pods of {app}", lambda: not kube.list("pods", f"app={app}"), timeout=120, within=kube)
+        kube.wait_for(f"no pods of {app}", lambda: not kube.list("pods", f"app={app}"), timeout=120)
 
 
 # --- asking ---

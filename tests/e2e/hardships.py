@@ -105,28 +105,25 @@ def make_ready(world: World, kube: kit.Kube) -> Hardships:
     """Make the model tiny ready in a fresh namespace."""
     image = start(world, kube)
     # What Preheat calls its Job is learned from a first one, which then makes room for the forgery.
-    name = kit.wait_for("the Job", lambda: the_job(kube), timeout=300, within=kube)["metadata"]["name"]
+    name = kube.wait_for("the Job", lambda: the_job(kube), timeout=300)["metadata"]["name"]
     forge(world, kube, name, image)
     conflict = wait_degraded(kube, "JobConflict", timeout=300)
-    before = kit.wait_for(
-        "the Job that compiles", lambda: the_job(kube, beside=name), timeout=300, within=kube, every=0.05
-    )
+    before = kube.wait_for("the Job that compiles", lambda: the_job(kube, beside=name), timeout=300, every=0.05)
     ran = jobs_ever(kube)
     killed = controllers(world)[0]
     world.kill_controller()
     kube.apply(kit.deployment("tiny", image, name="meanwhile", label="tiny", env={"COMPILE": "0"}))
-    kit.wait_for("the killed one to go", lambda: killed not in controllers(world), timeout=300, within=kube)
+    kube.wait_for("the killed one to go", lambda: killed not in controllers(world), timeout=300)
     world.wait_controller()
-    kit.wait_for(
+    kube.wait_for(
         "the one that follows to adopt the Job",
         lambda: kit.condition(kube.get("compiledmodel", "tiny"), "Progressing").get("reason") == "Compiling",
         timeout=300,
-        within=kube,
     )
     meanwhile = kit.wait_ready_pod(kube, "meanwhile")
     kube.run("delete", "deployment", "meanwhile")
     with world.controller_down():
-        kit.wait_for("the Job's end", lambda: finished(kube, beside=name), timeout=900, within=kube, every=2)
+        kube.wait_for("the Job's end", lambda: finished(kube, beside=name), timeout=900, every=2)
         model = kube.get("compiledmodel", "tiny")
         assert model is not None
         states = tuple(str(r["state"]) for r in model["status"]["revisions"])
@@ -143,13 +140,12 @@ def forge(world: World, kube: kit.Kube, name: str, image: str) -> None:
     assert real is not None
     with world.controller_down():
         kube.run("delete", "job", name, "--cascade=foreground", "--wait=false")
-        kit.wait_for("the Job to go", lambda: _let_go(kube), timeout=300, within=kube, every=1)
+        kube.wait_for("the Job to go", lambda: _let_go(kube), timeout=300, every=1)
         kube.apply(forged_job(kube, real, FORGED_DIGEST, image))
-        kit.wait_for(
+        kube.wait_for(
             "the forged Job's end",
             lambda: kube.list("jobs")[0].get("status", {}).get("succeeded"),
             timeout=300,
-            within=kube,
         )
 
 

@@ -104,7 +104,7 @@ def wait_newest(kube: kit.Kube, **fields: str) -> dict[str, Any]:
         found = newest(kube)
         return found if wanted.items() <= found.items() else None
 
-    revision: dict[str, Any] = kit.wait_for(f"a revision with {wanted}", probe, timeout=900, every=1, within=kube)
+    revision: dict[str, Any] = kube.wait_for(f"a revision with {wanted}", probe, timeout=900, every=1)
     return revision
 
 
@@ -135,5 +135,5 @@ def restarts_itself(
     seen.changed()
     kube.apply(model(rollout={"restart": "Rollout"}, **change))
     wait_newest(kube, **fields)
-    kit.wait_for("new pods", lambda: not before & uids(kit.running_pods(kube, "tiny")), timeout=300, within=kube)
+    kube.wait_for("new pods", lambda: not before & uids(kit.running_pods(kube, "tiny")), timeout=300)
     return seen.wait_all(image, 2, outcome=outcome)

@@ -42,7 +42,7 @@ def compiling(kube: kit.Kube) -> dict[str, Any]:
                     return pod
         return None
 
-    found: dict[str, Any] = kit.wait_for("a pod that compiles", probe, timeout=300, within=kube, every=0.2)
+    found: dict[str, Any] = kube.wait_for("a pod that compiles", probe, timeout=300, every=0.2)
     return found
 
 

@@ -29,31 +29,28 @@ def test_killed_after_it_created_the_job_and_down_from_the_publish_to_the_status
 @pytest.mark.soak
 def test_the_finished_pods_node_goes_while_the_controller_is_down(world: World, kube: kit.Kube) -> None:
     image = start(world, kube)
-    kit.wait_for("the Job", lambda: the_job(kube), timeout=300, within=kube)
+    kube.wait_for("the Job", lambda: the_job(kube), timeout=300)
     with world.controller_down():
-        kit.wait_for("the Job's end", lambda: finished(kube), timeout=600, within=kube, every=2)
+        kube.wait_for("the Job's end", lambda: finished(kube), timeout=600, every=2)
         with world.node_gone():
             # The pod's garbage collector takes pods of a node that is no more; the finalizer keeps this one's message.
-            kit.wait_for(
+            kube.wait_for(
                 "the pod's deletion",
                 lambda: [p for p in kube.list("pods") if "deletionTimestamp" in p["metadata"]],
                 timeout=300,
-                within=kube,
                 every=2,
             )
     kit.wait_ready_model(kube, "tiny", image=image)
     assert [j["metadata"]["labels"]["preheat.dev/attempt"] for j in kube.list("jobs")] == ["1"]
-    kit.wait_for(
-        "the pod is let go", lambda: not kube.list("pods", "preheat.dev/compiledmodel"), timeout=300, within=kube
-    )
+    kube.wait_for("the pod is let go", lambda: not kube.list("pods", "preheat.dev/compiledmodel"), timeout=300)
 
 
 @pytest.mark.soak
 def test_a_lost_message_is_asked_of_the_store(world: World, kube: kit.Kube) -> None:
     image = start(world, kube)
-    kit.wait_for("the Job", lambda: the_job(kube), timeout=300, within=kube)
+    kube.wait_for("the Job", lambda: the_job(kube), timeout=300)
     with world.controller_down():
-        kit.wait_for("the Job's end", lambda: finished(kube), timeout=600, within=kube, every=2)
+        kube.wait_for("the Job's end", lambda: finished(kube), timeout=600, every=2)
         for pod in kube.list("pods"):
             name = pod["metadata"]["name"]
             kube.run("patch", "pod", name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')

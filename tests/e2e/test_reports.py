@@ -80,11 +80,10 @@ def test_a_hot_pod_is_counted_and_explained(world: World, ready: kit.Kube) -> No
     before = counted(world, ready, "preheat_first_answers_total", **hot)
     with deployed(world, ready, "counted", env=QUICK) as pod:
         name = pod["metadata"]["name"]
-        kit.wait_for(
+        ready.wait_for(
             "the report",
             lambda: counted(world, ready, "preheat_first_answers_total", **hot) == before + 1,
             timeout=300,
-            within=ready,
         )
         assert counted(world, ready, "preheat_first_answer_seconds_count", model="tiny", outcome="hot") >= 1
         assert counted(world, ready, "preheat_artifact_bytes", model="tiny", outcome="hot") > 1000
@@ -101,11 +100,10 @@ def test_a_hot_pod_is_counted_and_explained(world: World, ready: kit.Kube) -> No
             for _ in range(3):
                 kit.post(f"{url}/run", rows(2))
         shape = {"model": "tiny", "shape": "float32[2,64]"}
-        kit.wait_for(
+        ready.wait_for(
             "the count",
             lambda: counted(world, ready, "preheat_uncovered_calls_total", **shape) >= 1,
             timeout=300,
-            within=ready,
         )
         later = next(note for note in why(ready, name)["notes"] if "a later call" in note)
         assert "(2, 64)" in later
@@ -161,11 +159,10 @@ def server_down(world: World) -> Iterator[None]:
     """Take every replica of the server away."""
     name = world.installed.server
     world.admin.run("scale", "deployment", name, "--replicas=0")
-    kit.wait_for(
+    world.admin.wait_for(
         "the server to go",
         lambda: not world.admin.list("pods", "app.kubernetes.io/component=server"),
         timeout=300,
-        within=world.admin,
     )
     try:
         yield
@@ -209,9 +206,8 @@ def test_why_of_a_pod_that_got_nothing(world: World, ready: kit.Kube) -> None:
         assert (said["outcome"], said["cause"]) == ("eager", "StoreDenied")
         assert "preheat-fetch" in said["remedy"]
         assert any(note.startswith("fetch: Failed, Store") for note in said["notes"])
-        kit.wait_for(
+        ready.wait_for(
             "the report",
             lambda: counted(world, ready, "preheat_first_answers_total", **nothing) == before + 1,
             timeout=300,
-            within=ready,
         )

@@ -123,7 +123,7 @@ def test_07_what_answers_wrong_is_taken_back(world: World, stage: kit.Kube) -> N
         seen.wait_reason("RevisionTakenBack")
         told = kit.condition(stage.get("compiledmodel", "tiny"), "Degraded")["message"]
         assert "reported wrong answers" in told
-        kit.wait_for("the end of the roll-out", lambda: rolled_out(stage), timeout=300, within=stage)
+        stage.wait_for("the end of the roll-out", lambda: rolled_out(stage), timeout=300)
         stage.run("rollout", "restart", "deployment/tiny")
         pods = seen.wait_all(image, 2, outcome="none")
         assert all(said(pod, "manifest") == "none" for pod in pods)
@@ -179,7 +179,7 @@ def test_10_the_controller_is_killed_at_each_step(world: World, stage: kit.Kube)
         earlier = uids(stage.list("pods", "preheat.dev/compiledmodel=tiny"))
 
         def killed(what: str, there: Callable[[], object]) -> None:
-            kit.wait_for(what, there, timeout=300, within=stage, every=0.2)
+            stage.wait_for(what, there, timeout=300, every=0.2)
             world.kill_controller()
 
         def compile_pods(*phases: str) -> list[str]:
@@ -234,12 +234,12 @@ def test_13_undone_mid_way(world: World, stage: kit.Kube) -> None:
         before = uids(pods_of(stage, "tiny", first))
         set_image(seen, image)
         waiting = wait_gated(stage, "tiny", image)
-        kit.wait_for("a Job for it", lambda: not no_active_job(stage), timeout=300, within=stage)
+        stage.wait_for("a Job for it", lambda: not no_active_job(stage), timeout=300)
         stage.run("rollout", "undo", "deployment/tiny")
         pods = seen.wait_all(first, 2)
         assert uids(pods) == before, "no old pod went for it"
         assert not uids([waiting]) & uids(pods_of(stage, "tiny", image))
-        kit.wait_for("no Job for it", lambda: no_active_job(stage), timeout=300, within=stage)
+        stage.wait_for("no Job for it", lambda: no_active_job(stage), timeout=300)
         end(seen, "13", "`rollout undo` mid-way", "its Job is stopped; the old pods never went")
 
 
@@ -250,11 +250,10 @@ def test_14_scaled_up_mid_way(world: World, stage: kit.Kube) -> None:
         wait_gated(stage, "tiny", image)
         # As an autoscaler would: pods of the old image are added while those of the new one wait.
         stage.run("scale", "deployment", "tiny", "--replicas=4")
-        kit.wait_for(
+        stage.wait_for(
             "more old pods",
             lambda: len([p for p in pods_of(stage, "tiny", first) if kit.is_ready(p)]) >= 3,
             timeout=300,
-            within=stage,
         )
         seen.wait_all(image, 4)
         end(seen, "14", "scaled from 2 to 4 mid-way", "old pods are added hot, new ones wait, all are hot in the end")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-import kit
 import pytest
 
 from e2e.stage import end, no_active_job, set_image, two_hot_pods, workload
@@ -13,6 +12,8 @@ from e2e.traffic import gated, wait_gated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import kit
 
     from e2e.world import World
 
@@ -69,9 +70,9 @@ def test_16c_no_gpu_is_free_and_none_becomes_free(world: World, kube: kit.Kube) 
         set_image(seen, second)
         waiting = wait_gated(kube, "tiny", second)
         seen.wait_reason("NoCapacity")
-        kit.wait_for(
+        kube.wait_for(
             "the pod to be let go on",
-            lambda: not gated(kube.get("pod", waiting["metadata"]["name"]) or {"spec": {}}), timeout=300, within=kube,
+            lambda: not gated(kube.get("pod", waiting["metadata"]["name"]) or {"spec": {}}), timeout=300,
         )  # fmt: skip
         assert no_active_job(kube), "its Job does not stand in the way"
         world.lab.node.set_extended_resource(GPU, 3)

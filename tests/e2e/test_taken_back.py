@@ -49,11 +49,10 @@ def given_back(world: World, kube: kit.Kube, image: str) -> Iterator[None]:
         )
         digest = revision(kube, image)["manifest"]
         # The status says so at once, by this very patch; pods are given what the index holds.
-        kit.wait_for(
+        kube.wait_for(
             "the index to have it again",
             lambda: (i := kube.get("compiledmodelindex", "preheat")) and digest in i["models"],
             timeout=300,
-            within=kube,
         )
 
 
@@ -86,11 +85,10 @@ def test_two_pods_that_answer_wrong_take_the_revision_back_and_the_next_starts_w
             assert [e["type"] for e in told] == ["Warning"]
 
             # The next pod of the same image starts as it is, and says so; as does `preheat why`.
-            index = kit.wait_for(
+            index = kube.wait_for(
                 "the index",
                 lambda: (i := kube.get("compiledmodelindex", "preheat")) and digest not in i["models"] and i,
                 timeout=300,
-                within=kube,
             )
             assert "\ntiny " in index["models"]
             kube.apply(kit.deployment("tiny", image, name="next", label="tiny", env={"COMPILE": "0"}))
@@ -103,9 +101,7 @@ def test_two_pods_that_answer_wrong_take_the_revision_back_and_the_next_starts_w
             assert jobs_ever(kube) == before, "nothing is compiled again by itself"
         finally:
             kube.run("delete", "deployment", "wrong", "next", "--ignore-not-found")
-            kit.wait_for(
-                "the pods to go", lambda: not kube.list("pods", "preheat.dev/model=tiny"), timeout=300, within=kube
-            )
+            kube.wait_for("the pods to go", lambda: not kube.list("pods", "preheat.dev/model=tiny"), timeout=300)
     kube.apply(kit.deployment("tiny", image, name="after", label="tiny"))
     assert kit.measure(kube, "tiny", kit.wait_ready_pod(kube, "after"), calls=5).outcome == "hot"
     kube.run("delete", "deployment", "after")
@@ -128,18 +124,16 @@ def test_two_pods_that_crash_take_it_back_as_well_without_a_report(world: World,
             kit.deployment("tiny", image, name="crashes", label="tiny", replicas=2, env={"PREHEAT_REPORTS_URL": ""})
         )
         try:
-            pods = kit.wait_for(
+            pods = ready.wait_for(
                 "two ready pods",
                 lambda: len(found := [p for p in kit.running_pods(kube, "crashes") if kit.is_ready(p)]) == 2 and found,
                 timeout=300,
-                within=ready,
             )
             crash(kube, pods[0]["metadata"]["name"])
-            kit.wait_for(
+            kube.wait_for(
                 "one to be counted",
                 lambda: revision(kube, image).get("served", {}).get("crashed") == 1,
                 timeout=300,
-                within=kube,
             )
             assert revision(kube, image)["state"] == "Ready", "one is not enough"
             crash(kube, pods[1]["metadata"]["name"])
@@ -151,6 +145,4 @@ def test_two_pods_that_crash_take_it_back_as_well_without_a_report(world: World,
                 assert "preheat.dev/served" not in pod["metadata"]["annotations"]
         finally:
             kube.run("delete", "deployment", "crashes", "--ignore-not-found")
-            kit.wait_for(
-                "the pods to go", lambda: not kube.list("pods", "preheat.dev/model=tiny"), timeout=300, within=kube
-            )
+            kube.wait_for("the pods to go", lambda: not kube.list("pods", "preheat.dev/model=tiny"), timeout=300)

@@ -21,11 +21,10 @@ WAIT: dict[str, Any] = {"whenMissing": "Wait"}
 
 def wait_index(kube: kit.Kube, words: str) -> None:
     """Wait until the namespace's index says something."""
-    kit.wait_for(
+    kube.wait_for(
         f"{words!r} in the index",
         lambda: words in (kube.get("compiledmodelindex", "preheat") or {}).get("models", ""),
         timeout=300,
-        within=kube,
     )
 
 
@@ -51,11 +50,11 @@ def test_a_pod_that_must_not_start_without_says_why_and_injection_is_not_paused(
         return None
 
     try:
-        state = kit.wait_for("fetch to fail", ended, timeout=300, within=ready)
+        state = ready.wait_for("fetch to fail", ended, timeout=300)
         assert state["exitCode"] == 69
         assert state["message"].startswith("whenMissing is Fail: NoRevision: no revision is ready for this image")
         # Longer than what is stuck by mistake is given.
-        kit.wait_for("further attempts", lambda: _restarts(ready, "strict") >= 4, timeout=300, within=ready)
+        ready.wait_for("further attempts", lambda: _restarts(ready, "strict") >= 4, timeout=300)
         degraded = kit.condition(ready.get("compiledmodel", "tiny"), "Degraded")
         assert degraded["reason"] != "InjectionPaused"
     finally:

@@ -28,7 +28,7 @@ def test_new_weights_are_carried_over_without_compiling_and_pods_are_hot_with_th
             revision = kube.get("compiledmodel", "tiny")["status"]["revisions"][0]
             return revision if revision.get("weights") == "7" and revision["state"] == "Ready" else None
 
-        new = kit.wait_for("the revision of the new weights", carried, timeout=600, within=ready, every=2)
+        new = ready.wait_for("the revision of the new weights", carried, timeout=600, every=2)
         assert (new["cause"], new["hardware"][0]["carried"], new["image"]) == ("WeightsChanged", 1, image)
         assert new["manifest"] != before["manifest"]
         assert new["imageDigest"] == image.partition("@")[2]

@@ -62,7 +62,7 @@ def test_in_a_namespace_without_any_model_the_controller_says_so(world: World, k
     def said() -> str:
         return annotation(pod_of(kube, "lonely"), "injected")
 
-    assert kit.wait_for("the annotation", said, timeout=300, within=kube).startswith("no: ")
+    assert kube.wait_for("the annotation", said, timeout=300).startswith("no: ")
 
 
 def test_without_the_store_the_pod_starts_cold_and_says_so(world: World, ready: kit.Kube) -> None:
@@ -119,22 +119,21 @@ def test_a_quota_and_a_limit_range_count_the_pod_as_without_preheat(world: World
         "spec": {"hard": {"requests.cpu": "300m", "requests.memory": "600Mi", "limits.cpu": "2", "limits.memory": "2Gi", "pods": "1"}},
     }  # fmt: skip
     ready.run("scale", "deployment", "--all", "--replicas=0")
-    kit.wait_for("no pods", lambda: not ready.list("pods", "app"), timeout=300, within=ready)
+    ready.wait_for("no pods", lambda: not ready.list("pods", "app"), timeout=300)
     ready.apply(limits, quota)
     try:
         for thing, expected in ((plain, ""), (labelled, "hot")):
             ready.apply(thing)
             result = served(ready, thing["metadata"]["name"])
             assert result.outcome == expected, result.reason
-            used = kit.wait_for(
+            used = ready.wait_for(
                 "the quota",
                 lambda: (ready.get("resourcequota", "narrow") or {}).get("status", {}).get("used"),
                 timeout=300,
-                within=ready,
             )
             assert used["requests.memory"] == "600Mi"
             ready.run("delete", "deployment", thing["metadata"]["name"])
-            kit.wait_for("no pods", lambda: not ready.list("pods", "app"), timeout=300, within=ready)
+            ready.wait_for("no pods", lambda: not ready.list("pods", "app"), timeout=300)
     finally:
         ready.run("delete", "resourcequota/narrow", "limitrange/narrow")
 

@@ -28,30 +28,27 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
     before = kit.wait_ready_pod(ready, "tiny")
     # One model is ready, and the Job of another is running, with a pod that waits for it, when everything goes.
     kube.apply(kit.compiled_model("tiny", keepIf={"minSpeedup": "0"}, rollout={"whenMissing": "Wait"}))
-    kit.wait_for(
+    kube.wait_for(
         "the index",
         lambda: "Wait" in (kube.get("compiledmodelindex", "preheat") or {}).get("models", ""),
         timeout=300,
-        within=kube,
     )
     kube.apply(kit.deployment("tiny", image, label="tiny", env=EAGER))
     waiting = wait_gated(kube, "tiny", image)
-    kit.wait_for(
+    kube.wait_for(
         "a running compile pod",
         lambda: [
             p for p in kube.list("pods", "preheat.dev/compiledmodel") if p["status"]["phase"] in ("Pending", "Running")
         ],
         timeout=300,
-        within=kube,
     )
     world.uninstall()
     try:
         for each in (ready, kube):
-            gone = kit.wait_for(
+            gone = each.wait_for(
                 "no compile pods",
                 lambda each=each: not each.list("pods", "preheat.dev/compiledmodel"),
                 timeout=300,
-                within=each,
             )
             assert gone
             assert not each.list("jobs")
@@ -74,11 +71,10 @@ def test_uninstall_leaves_no_stuck_object(world: World, ready: kit.Kube, kube: k
     # Installed again, what was published serves, and nothing is compiled anew.
     jobs = jobs_ever(ready)
     kit.scale(ready, "tiny", 0)
-    kit.wait_for(
+    ready.wait_for(
         "the index",
         lambda: "|" in (ready.get("compiledmodelindex", "preheat") or {}).get("models", ""),
         timeout=300,
-        within=ready,
     )
     kit.scale(ready, "tiny", 1)
     assert kit.measure(ready, "tiny", kit.wait_ready_pod(ready, "tiny"), calls=5).outcome == "hot"

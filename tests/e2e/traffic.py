@@ -57,7 +57,7 @@ class Traffic:
     def wait_answers(self, more: int, *, timeout: float = 300) -> None:
         """Wait until `more` further requests were answered."""
         target = self.so_far()[0] + more
-        kit.wait_for(f"{target} answers", lambda: self.so_far()[0] >= target, timeout=timeout, within=self.kube)
+        self.kube.wait_for(f"{target} answers", lambda: self.so_far()[0] >= target, timeout=timeout)
 
 
 @contextlib.contextmanager
@@ -81,7 +81,7 @@ def traffic(kube: kit.Kube, app: str, image: str) -> Iterator[Traffic]:
     kube.apply(client)
     try:
         result = Traffic(kube=kube)
-        kit.wait_for("the first answer", lambda: result.so_far()[0] > 0, timeout=300, within=kube)
+        kube.wait_for("the first answer", lambda: result.so_far()[0] > 0, timeout=300)
         yield result
     finally:
         kube.run("delete", "pod", _CLIENT, "--wait=true")
@@ -109,7 +109,7 @@ def wait_ready_pods(kube: kit.Kube, app: str, image: str, count: int, *, timeout
         right = [p for p in pods if p["spec"]["containers"][0]["image"] == image and kit.is_ready(p)]
         return pods if len(pods) == len(right) == count else None
 
-    found: list[dict[str, Any]] = kit.wait_for(f"{count} ready pods of {app}", probe, timeout=timeout, within=kube)
+    found: list[dict[str, Any]] = kube.wait_for(f"{count} ready pods of {app}", probe, timeout=timeout)
     return found
 
 
@@ -120,11 +120,10 @@ def gated(pod: dict[str, Any]) -> bool:
 
 def wait_gated(kube: kit.Kube, app: str, image: str) -> dict[str, Any]:
     """Wait for a pod of this image that is held back."""
-    found: dict[str, Any] = kit.wait_for(
+    found: dict[str, Any] = kube.wait_for(
         "a pod that waits",
         lambda: next((p for p in pods_of(kube, app, image) if gated(p)), None),
         timeout=300,
-        within=kube,
     )
     return found
 

@@ -69,9 +69,8 @@ class Watched:
             ]  # fmt: skip
             return pods if len(pods) == len(right) == count else None
 
-        found: list[dict[str, Any]] = kit.wait_for(
+        found: list[dict[str, Any]] = self.kube.wait_for(
             f"{count} pods of {self.app} that serve {outcome}", probe, timeout=timeout, every=EVERY_SECONDS,
-            within=self.kube,
         )  # fmt: skip
         if outcome == "hot" and self.hot_seconds is None:
             self.hot_seconds = time.monotonic() - self.begun
@@ -84,7 +83,7 @@ class Watched:
             self.look()
             return any(reason in seen for seen in self.reasons)
 
-        kit.wait_for(f"the reason {reason}", probe, timeout=timeout, every=EVERY_SECONDS, within=self.kube)
+        self.kube.wait_for(f"the reason {reason}", probe, timeout=timeout, every=EVERY_SECONDS)
 
     def look(self) -> None:
         """Remember what is there now."""

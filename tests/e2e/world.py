@@ -38,7 +38,7 @@ def wait_degraded(kube: kit.Kube, reason: str, *, timeout: float) -> dict[str, A
         found = kit.condition(kube.get("compiledmodel", "tiny"), "Degraded")
         return found if found.get("reason") == reason else None
 
-    found: dict[str, Any] = kit.wait_for(f"Degraded: {reason}", probe, timeout=timeout, every=1, within=kube)
+    found: dict[str, Any] = kube.wait_for(f"Degraded: {reason}", probe, timeout=timeout, every=1)
     return found
 
 
@@ -136,7 +136,7 @@ class World:
         """Take the controller away."""
         name = self.installed.controller
         self.admin.run("scale", "deployment", name, "--replicas=0")
-        kit.wait_for("the controller to go", lambda: not self._controllers(), timeout=300, within=self.admin)
+        self.admin.wait_for("the controller to go", lambda: not self._controllers(), timeout=300)
         try:
             yield
         finally:
