@@ -69,17 +69,9 @@ def bucket(name: str, *args: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"name": name, "dims": [], "args": list(args), "kwargs": [], **more}
 
 
-def compile_job(
-    folder: Path,
-    model: str,
-    factory: str,
-    *modules: dict[str, Any],
-    torch: dict[str, Any] | None = None,
-    base: Path | None = None,
-    **changes: Any,
-) -> Job:
+def compile_job(folder: Path, model: str, factory: str, *modules: dict[str, Any], **changes: Any) -> Job:
     """Run the driver on what `lay_down` writes, in a folder that becomes `folder / "app"`, or take from `kept` what came of it before."""
-    toolkit, request = lay_down(folder, model, factory, *modules, torch=torch, base=base, **changes)
+    toolkit, request = lay_down(folder, model, factory, *modules, **changes)
 
     def run(app: Path) -> str:
         return json.dumps(run_driver(toolkit, app))
