@@ -260,7 +260,7 @@ def test_a_pod_is_served_hot_at_every_size_of_the_range(mixed: Job, tmp_path: Pa
 def test_a_restarted_container_goes_on_where_it_was(tmp_path: Path) -> None:
     """Not of a kept job: its code lay elsewhere, so its verdicts would be of code that is not there any more."""
     net = {"name": "net", "path": "", "buckets": [bucket("one", tensor(4, 64)), bucket("wrong", tensor(4, 63))]}
-    toolkit, _ = lay_down(tmp_path, MODEL, "model:load_net", net, keepIf={"minSpeedup": "0"})
+    toolkit = lay_down(tmp_path, MODEL, "model:load_net", net, keepIf={"minSpeedup": "0"})
     job = Job(tmp_path, *run_driver(toolkit, tmp_path / "app"))
     before = job.result()
     verdicts = {each["bucket"]: each["verdict"] for each in before["targets"]}

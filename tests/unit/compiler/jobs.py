@@ -71,7 +71,8 @@ def bucket(name: str, *args: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def compile_job(folder: Path, model: str, factory: str, *modules: dict[str, Any], **changes: Any) -> Job:
     """Run the driver on what `lay_down` writes, in a folder that becomes `folder / "app"`, or take from `kept` what came of it before."""
-    toolkit, request = lay_down(folder, model, factory, *modules, **changes)
+    toolkit = lay_down(folder, model, factory, *modules, **changes)
+    request = (folder / "app" / "request.json").read_text()
 
     def run(app: Path) -> str:
         return json.dumps(run_driver(toolkit, app))
@@ -93,8 +94,8 @@ def lay_down(
     torch: dict[str, Any] | None = None,
     base: Path | None = None,
     **changes: Any,
-) -> tuple[Path, str]:
-    """A toolkit and, in `folder / "app"`, a model.py and a request with `torch` and `changes`; returns the toolkit and the request.
+) -> Path:
+    """Write a model.py and a request with `torch` and `changes` into `folder / "app"`, and beside it the toolkit, which is returned.
 
     `base` is the folder of an earlier revision, as `former` makes it.
     """
@@ -106,9 +107,8 @@ def lay_down(
     (app / "model.py").write_text(model)
     raw = requests.make(torch={"factory": factory, "modules": list(modules), **(torch or {})}, **changes)
     raw["targets"] = [{"module": each["name"], "bucket": b["name"]} for each in modules for b in each["buckets"]]
-    request = json.dumps(raw)
-    (app / "request.json").write_text(request)
-    return toolkits.make(folder / "toolkit"), request
+    (app / "request.json").write_text(json.dumps(raw))
+    return toolkits.make(folder / "toolkit")
 
 
 def former(job: Job, module: str, bucket: str, folder: Path) -> Path:
